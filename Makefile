@@ -1,0 +1,49 @@
+# make reproduce   the paper's experiments, ours beside the paper's
+# make test        the tests, reduced counts, two workers
+PY ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup test reproduce prove mutants bench docs lint clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PY) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0 numpy
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $(STAMP)
+
+reproduce: setup
+	$(BIN)/radnet reproduce
+
+test: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+# the full counts of every claim, the figures as JSON in results/prove.json
+prove: setup
+	mkdir -p results
+	OMP_NUM_THREADS=1 RADNET_COUNTS=full $(BIN)/python -m pytest -q -n 2 --dist loadgroup --evidence results/prove.json
+	$(BIN)/python benchmarks/memory.py --json results/memory.json
+
+mutants: setup
+	$(BIN)/python tools/mutants.py
+
+bench: setup
+	mkdir -p results
+	$(BIN)/python benchmarks/activation.py --json results/activation.json
+	$(BIN)/python benchmarks/compression.py --json results/compression.json
+	$(BIN)/python benchmarks/memory.py --json results/memory.json
+
+docs: setup
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) docs/_build results mutants .hypothesis

@@ -1,0 +1,70 @@
+"""radnet: radial neural networks on PyTorch. Train wide, ship tiny, lose nothing.
+
+The names below are loaded on first use, so that ``import radnet`` and ``radnet --help`` do not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import testing
+    from .activations import Identity, Radial, RadialActivation, RadialSigmoid, ShiftedReLU, Squash, StepReLU
+    from .compression import compress, verify
+    from .errors import RadNetError
+    from .network import RadNet, widen
+    from .symmetry import OrthogonalAction
+    from .widths import reduced_widths
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Identity": "activations",
+    "Radial": "activations",
+    "RadialActivation": "activations",
+    "RadialSigmoid": "activations",
+    "ShiftedReLU": "activations",
+    "Squash": "activations",
+    "StepReLU": "activations",
+    "compress": "compression",
+    "verify": "compression",
+    "RadNetError": "errors",
+    "RadNet": "network",
+    "widen": "network",
+    "OrthogonalAction": "symmetry",
+    "reduced_widths": "widths",
+}
+_SUBMODULES = ("testing",)
+
+__all__ = [
+    "Identity",
+    "OrthogonalAction",
+    "RadNet",
+    "RadNetError",
+    "Radial",
+    "RadialActivation",
+    "RadialSigmoid",
+    "ShiftedReLU",
+    "Squash",
+    "StepReLU",
+    "compress",
+    "reduced_widths",
+    "testing",
+    "verify",
+    "widen",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name in _HOME:
+        value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,283 @@
+"""Radial rescaling activations as modules: ``v -> h(|v| - t) v/|v|``, and 0 at 0.
+
+Paper: ex:radialact, fig:radial_act, "Radial neural networks with shifts". A new activation is a subclass with one
+method, its profile h; everything else (axis, blocks, shift, gradients, the origin) comes from `RadialActivation`.
+"""
+
+from __future__ import annotations
+
+import abc
+import difflib
+import math
+import numbers
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from . import profiles
+from .errors import InvalidType, InvalidValue
+from .rescaling import rescale, slope_of
+
+Shift = float | Literal["trainable"] | None
+
+
+class RadialActivation(nn.Module, abc.ABC):
+    """A radial rescaling ``v -> h(|v| - t) v/|v|``; a subclass supplies its profile h.
+
+    Parameters
+    ----------
+    shift : None, float or "trainable"
+        t. A float is kept as a buffer; "trainable" is a Parameter that starts at 0; None is no shift.
+    dim : int
+        The axis along which a vector lies: -1 for features last, 1 for NCHW.
+    blocks : int or sequence of int, optional
+        Split the axis into that many equal blocks, or blocks of these sizes, each rescaled by its own norm.
+        One shift serves all blocks.
+    device, dtype
+        Of the shift.
+
+    References
+    ----------
+    "Radial neural networks"; "Radial neural networks with shifts".
+
+    Examples
+    --------
+    >>> import torch, radnet
+    >>> class Cubic(radnet.RadialActivation):
+    ...     def profile(self, r):
+    ...         return r**3
+    >>> Cubic()(torch.tensor([0.0, 2.0]))
+    tensor([0., 8.])
+    """
+
+    #: arguments at which h jumps; there, equal networks may differ by rounding
+    jumps: ClassVar[tuple[float, ...]] = ()
+    shift: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        shift: Shift = None,
+        dim: int = -1,
+        blocks: int | Sequence[int] | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.dim = _check_dim(dim)
+        self.blocks = _check_blocks(blocks)
+        if shift is None:
+            self.register_parameter("shift", None)
+        elif isinstance(shift, str):
+            if shift != "trainable":
+                raise InvalidValue(f'shift={shift!r}: expected None, a number or "trainable"')
+            self.shift = nn.Parameter(torch.zeros((), device=device, dtype=dtype))
+        else:
+            self.register_buffer("shift", torch.tensor(_check_number("shift", shift), device=device, dtype=dtype))
+
+    @abc.abstractmethod
+    def profile(self, r: Tensor) -> Tensor:
+        """The profile h, applied elementwise."""
+
+    def slope(self, r: Tensor) -> Tensor:
+        """The derivative of the profile; found by automatic differentiation unless a subclass knows better."""
+        return slope_of(self.profile)(r)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """Rescale each vector of ``v``."""
+        slope = None if type(self).slope is RadialActivation.slope else self.slope
+        return rescale(v, self.profile, slope=slope, shift=self.shift, dim=self.dim, blocks=self.blocks)
+
+    def extra_repr(self) -> str:
+        """Only what differs from the default."""
+        parts = []
+        if isinstance(self.shift, nn.Parameter):
+            parts.append('shift="trainable"')
+        elif self.shift is not None:
+            parts.append(f"shift={self.shift.item():g}")
+        if self.dim != -1:
+            parts.append(f"dim={self.dim}")
+        if self.blocks is not None:
+            parts.append(f"blocks={self.blocks}")
+        return ", ".join(parts)
+
+
+class Identity(RadialActivation):
+    """``h(r) = r``: nothing happens (with a shift, ``v -> (|v| - t) v/|v|``).
+
+    >>> Identity()(torch.tensor([3.0, 4.0]))
+    tensor([3., 4.])
+    """
+
+    def profile(self, r: Tensor) -> Tensor:
+        """``h(r) = r``."""
+        return profiles.identity(r)
+
+    def slope(self, r: Tensor) -> Tensor:
+        """``h'(r) = 1``."""
+        return profiles.identity_slope(r)
+
+
+class StepReLU(RadialActivation):
+    """``h(r) = r`` if ``r >= 1``, else 0: short vectors go to 0, long ones stay (eqn:step-relu).
+
+    >>> StepReLU()(torch.tensor([[0.3, 0.4], [3.0, 4.0]]))
+    tensor([[0., 0.],
+            [3., 4.]])
+    """
+
+    jumps = (1.0,)
+
+    def profile(self, r: Tensor) -> Tensor:
+        """``h(r) = r`` if ``r >= 1``, else 0."""
+        return profiles.step_relu(r)
+
+    def slope(self, r: Tensor) -> Tensor:
+        """1 if ``r >= 1``, else 0."""
+        return profiles.step_relu_slope(r)
+
+
+class Squash(RadialActivation):
+    """``h(r) = r^2 / (r^2 + 1)``, the squashing function of capsule networks.
+
+    >>> Squash()(torch.tensor([0.0, 1.0]))
+    tensor([0.0000, 0.5000])
+    """
+
+    def profile(self, r: Tensor) -> Tensor:
+        """``h(r) = r^2 / (r^2 + 1)``."""
+        return profiles.squash(r)
+
+    def slope(self, r: Tensor) -> Tensor:
+        """``h'(r) = 2r / (r^2 + 1)^2``."""
+        return profiles.squash_slope(r)
+
+
+class ShiftedReLU(RadialActivation):
+    """``h(r) = max(0, r - b)`` with a fixed b (a trainable one is ``ShiftedReLU(0, shift="trainable")``).
+
+    >>> ShiftedReLU(1.0)(torch.tensor([3.0, 4.0]))
+    tensor([2.4000, 3.2000])
+    """
+
+    def __init__(self, b: float = 0.5, **keywords: Any) -> None:
+        super().__init__(**keywords)
+        self.b = _check_number("b", b)
+
+    def profile(self, r: Tensor) -> Tensor:
+        """``h(r) = max(0, r - b)``."""
+        return profiles.shifted_relu(r, self.b)
+
+    def slope(self, r: Tensor) -> Tensor:
+        """1 if ``r > b``, else 0."""
+        return profiles.shifted_relu_slope(r, self.b)
+
+    def extra_repr(self) -> str:
+        """b first."""
+        return ", ".join(part for part in (f"b={self.b:g}", super().extra_repr()) if part)
+
+
+class RadialSigmoid(RadialActivation):
+    """``h(r) = 1 / (1 + e^-r)``. Since h(0) = 1/2 it jumps at the origin, where its value and gradient are 0.
+
+    >>> RadialSigmoid(shift=5.0)(torch.tensor([3.0, 4.0]))
+    tensor([0.3000, 0.4000])
+    """
+
+    def profile(self, r: Tensor) -> Tensor:
+        """``h(r) = 1 / (1 + e^-r)``."""
+        return profiles.sigmoid(r)
+
+    def slope(self, r: Tensor) -> Tensor:
+        """``h'(r) = h(r) h(-r)``."""
+        return profiles.sigmoid_slope(r)
+
+
+class Radial(RadialActivation):
+    """The rescaling with any profile: a function, a lambda, a module with parameters of its own.
+
+    Parameters
+    ----------
+    h : callable
+        Takes a tensor of norms (less the shift), gives a tensor of the same shape, elementwise.
+    **keywords
+        As for every `RadialActivation`.
+
+    Examples
+    --------
+    >>> Radial(torch.tanh)(torch.tensor([3.0, 4.0]))
+    tensor([0.5999, 0.7999])
+    """
+
+    def __init__(self, h: Callable[[Tensor], Tensor], **keywords: Any) -> None:
+        if not callable(h):
+            raise InvalidType(f"Radial(h): h must be callable, got {type(h).__name__}; for example Radial(torch.tanh)")
+        super().__init__(**keywords)
+        self.h = h
+
+    def profile(self, r: Tensor) -> Tensor:
+        """``h(r)``, checked for shape."""
+        value = self.h(r)
+        if not isinstance(value, Tensor) or value.shape != r.shape:
+            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise InvalidValue(
+                f"Radial(h): h got norms of shape {tuple(r.shape)} and returned {got}; it must work elementwise "
+                "(a constant c is lambda r: torch.full_like(r, c))"
+            )
+        return value
+
+    def extra_repr(self) -> str:
+        """The profile first, by its name where it has one."""
+        named = [] if isinstance(self.h, nn.Module) else [f"h={getattr(self.h, '__name__', repr(self.h))}"]
+        return ", ".join(part for part in (*named, super().extra_repr()) if part)
+
+
+NAMES: dict[str, type[RadialActivation]] = {
+    "step_relu": StepReLU,
+    "squash": Squash,
+    "shifted_relu": ShiftedReLU,
+    "sigmoid": RadialSigmoid,
+    "identity": Identity,
+}
+
+
+def named_activation(name: str, **keywords: Any) -> RadialActivation:
+    """A built-in activation by its name; an unknown name is answered with the nearest known one.
+
+    >>> named_activation("squash", shift=0.5)
+    Squash(shift=0.5)
+    """
+    try:
+        kind = NAMES[name]
+    except KeyError:
+        near = difflib.get_close_matches(name.lower().replace("-", "_"), NAMES, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InvalidValue(f"unknown activation {name!r}; {hint}known names: {', '.join(sorted(NAMES))}") from None
+    return kind(**keywords)
+
+
+def _check_number(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidType(f"{what}={value!r}: expected a number, got {type(value).__name__}")
+    if not math.isfinite(value):
+        raise InvalidValue(f"{what}={value!r}: expected a finite number")
+    return float(value)
+
+
+def _check_dim(dim: Any) -> int:
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise InvalidType(f"dim={dim!r}: expected an int, the axis along which a vector lies")
+    return dim
+
+
+def _check_blocks(blocks: Any) -> int | tuple[int, ...] | None:
+    if blocks is None:
+        return None
+    sizes = (blocks,) if isinstance(blocks, int) else tuple(blocks) if isinstance(blocks, Sequence) else None
+    if sizes is None or any(isinstance(k, bool) or not isinstance(k, int) for k in sizes):
+        raise InvalidType(f"blocks={blocks!r}: expected an int (how many) or a sequence of ints (their sizes)")
+    if not sizes or min(sizes) < 1:
+        raise InvalidValue(f"blocks={blocks!r}: every block needs at least one entry")
+    return blocks if isinstance(blocks, int) else sizes

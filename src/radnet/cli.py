@@ -1,0 +1,136 @@
+"""The command line. Answers on stdout, progress on stderr; torch is imported only when a command needs it.
+
+Exit codes: 0 success, 1 failure, 2 usage, 3 verification failed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+
+from .errors import RadNetError
+from .widths import check_widths, count_parameters, reduced_widths
+
+app = typer.Typer(
+    name="radnet",
+    help="Radial neural networks: train wide, ship tiny, lose nothing.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+@app.callback()
+def _root() -> None:
+    """Radial neural networks: train wide, ship tiny, lose nothing."""
+
+
+@app.command()
+def inspect(
+    widths: Annotated[str, typer.Argument(help="Widths separated by commas, for example 1,8,16,8,1.")],
+    no_bias: Annotated[bool, typer.Option("--no-bias", help="The layers have no biases.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What compression makes of a network of the given widths."""
+    n = check_widths(_parse_widths(widths))
+    bias = not no_bias
+    n_red = reduced_widths(n, bias)
+    before, after = count_parameters(n, bias), count_parameters(n_red, bias)
+    if as_json:
+        _print_json({"widths": n, "reduced_widths": n_red, "bias": bias, "parameters": before, "reduced": after})
+        return
+    typer.echo(f"widths      {', '.join(map(str, n))}")
+    typer.echo(f"reduced     {', '.join(map(str, n_red))}")
+    typer.echo(f"parameters  {before:,} -> {after:,} ({before / after:.1f} times fewer)")
+
+
+@app.command()
+def reproduce(
+    trials: Annotated[int, typer.Option(help="Initialisations.", min=1)] = 10,
+    seed: Annotated[int, typer.Option(help="Seed of the first trial; the others follow.", min=0)] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run the paper's experiments and print ours beside the paper's."""
+    from .experiments import lossless, report
+
+    settings = lossless.Settings(initialisations=trials)
+    with _progress("experiment 1", trials * len(settings.dtypes), quiet) as advance:
+        rows = report.lossless_rows(lossless.run(settings, seed, advance))
+    if as_json:
+        _print_json({"schema_version": report.SCHEMA_VERSION, "seed": seed, "rows": rows})
+    else:
+        typer.echo(report.table(rows))
+    if any(row["agrees"] is False for row in rows):
+        raise typer.Exit(3)
+
+
+def _parse_widths(text: str) -> list[Any]:
+    """Numbers where the text has numbers; the rest is left for `check_widths` to name."""
+    return [_number(part.strip()) for part in text.split(",")] if text.strip() else []
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _print_json(data: Any) -> None:
+    typer.echo(json.dumps(data, indent=2))
+
+
+@contextmanager
+def _progress(title: str, total: int, quiet: bool) -> Iterator[Any]:
+    """A bar on stderr, if stderr is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        result = app(args=arguments, prog_name="radnet", standalone_mode=False)
+    except RadNetError as error:
+        typer.echo(f"radnet: {error}", err=True)
+        return 2
+    except typer.Abort:
+        return 130
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        return _report(error)
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: Exception) -> int:
+    """Usage errors speak for themselves; anything else is a failure, told in one line."""
+    show, code = getattr(error, "show", None), getattr(error, "exit_code", 1)
+    if callable(show):
+        show()
+        return int(code)
+    typer.echo(f"radnet: {type(error).__name__}: {error}", err=True)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

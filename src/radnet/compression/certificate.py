@@ -1,0 +1,177 @@
+"""The certificate: what was measured on the original and the compressed network, side by side.
+
+A theorem says the two functions are equal; the certificate says how equal the two programs are, in the dtype that
+ships and in float64, row by row, beside what rounding alone does to the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..activations import RadialActivation
+from ..errors import InvalidType, InvalidValue
+from ..rescaling import block_sizes
+from ..testing import TIMES_CONDITIONING, ULPS, conditioning, gap_of, in_float64
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Measured gaps between two networks.
+
+    Attributes
+    ----------
+    rows : int
+        Inputs compared.
+    dtype : str
+        The dtype the networks ship in.
+    max_gap, mean_gap : float
+        ``|F - F_red|`` in that dtype.
+    max_gap64, mean_gap64 : float
+        The same with both networks evaluated in float64.
+    scale : float
+        ``max |F|`` over the inputs.
+    ulps : float
+        ``max_gap`` in units of ``eps * scale``.
+    conditioning : float
+        The largest D(x): how far F itself moves when weights, biases and x move by one ulp.
+    rows_at_jump : int
+        Rows with a hidden norm within 64 eps of a jump of its profile (Step-ReLU at 1); they are not judged, since
+        there two runs of the *same* network may differ.
+    rows_ill_conditioned : int
+        Rows whose gap is above 64 eps max|F| but within 10 D(x).
+    rows_failed : int
+        Rows whose gap nothing excuses.
+    """
+
+    rows: int
+    dtype: str
+    max_gap: float
+    mean_gap: float
+    max_gap64: float
+    mean_gap64: float
+    scale: float
+    ulps: float
+    conditioning: float
+    rows_at_jump: int
+    rows_ill_conditioned: int
+    rows_failed: int
+
+    @property
+    def lossless(self) -> bool:
+        """Whether every judged row is within ``max(64 eps max|F|, 10 D(x))``."""
+        return self.rows_failed == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {**asdict(self), "lossless": self.lossless}
+
+    def __str__(self) -> str:
+        verdict = "lossless" if self.lossless else f"NOT lossless: {self.rows_failed} rows beyond rounding"
+        lines = [
+            f"{verdict}, on {self.rows} inputs",
+            f"  gap in {self.dtype:<9} max {self.max_gap:.3g}, mean {self.mean_gap:.3g} ({self.ulps:.3g} eps max|F|)",
+            f"  gap in float64   max {self.max_gap64:.3g}, mean {self.mean_gap64:.3g}",
+            f"  max|F| {self.scale:.3g}; one ulp in weights and inputs moves F by up to {self.conditioning:.3g}",
+        ]
+        if self.rows_ill_conditioned:
+            lines.append(f"  {self.rows_ill_conditioned} rows above {ULPS} eps, within {TIMES_CONDITIONING} times that")
+        if self.rows_at_jump:
+            lines.append(f"  {self.rows_at_jump} rows at a jump of the profile, not judged")
+        return "\n".join(lines)
+
+
+def verify(a: nn.Module, b: nn.Module, inputs: Tensor, *, generator: torch.Generator | None = None) -> Certificate:
+    """Measure how equal two networks are on the given inputs.
+
+    Parameters
+    ----------
+    a, b : nn.Module
+        The original and the other one; neither is changed.
+    inputs : Tensor, shape (rows, ...)
+        In the dtype of the networks.
+    generator : torch.Generator, optional
+        For the perturbations behind D; by default a fresh one with a fixed seed, so that the same call gives the same.
+
+    Returns
+    -------
+    Certificate
+
+    Examples
+    --------
+    >>> import torch, radnet
+    >>> net = radnet.RadNet((2, 32, 1))
+    >>> radnet.verify(net, radnet.compress(net).network, torch.randn(100, 2)).lossless
+    True
+    """
+    for name, model in (("first", a), ("second", b)):
+        if not isinstance(model, nn.Module):
+            raise InvalidType(f"verify needs two modules; the {name} is a {type(model).__name__}")
+    if not isinstance(inputs, Tensor) or inputs.ndim < 1 or inputs.shape[0] == 0:
+        raise InvalidValue("verify needs a tensor of inputs with at least one row")
+    if not bool(inputs.isfinite().all()):
+        raise InvalidValue("the inputs hold NaN or infinite values; a certificate needs finite ones")
+    generator = generator if generator is not None else torch.Generator(inputs.device).manual_seed(0)
+    with torch.no_grad():
+        gap = gap_of(a(inputs), b(inputs))
+        with _watching_jumps(a, inputs.shape[0], torch.finfo(inputs.dtype).eps) as at_jump:
+            exact = in_float64(a)(inputs)
+        gap64 = gap_of(exact, in_float64(b)(inputs))
+    D = conditioning(a, inputs, generator=generator)
+    judged = ~at_jump.to(gap.rows.device)
+    beyond = judged & ~(gap.rows <= ULPS * gap.eps * gap.scale)
+    failed = beyond & ~(gap.rows <= TIMES_CONDITIONING * D)
+    return Certificate(
+        rows=inputs.shape[0],
+        dtype=str(inputs.dtype).removeprefix("torch."),
+        max_gap=gap.max,
+        mean_gap=gap.mean,
+        max_gap64=gap64.max,
+        mean_gap64=gap64.mean,
+        scale=gap.scale,
+        ulps=gap.ulps,
+        conditioning=float(D.max()),
+        rows_at_jump=int(at_jump.sum()),
+        rows_ill_conditioned=int((beyond & ~failed).sum()),
+        rows_failed=int(failed.sum()),
+    )
+
+
+@contextmanager
+def _watching_jumps(model: nn.Module, rows: int, eps: float) -> Iterator[Tensor]:
+    """While the model runs, note which rows come within 64 eps of a jump of some activation's profile."""
+    seen = torch.zeros(rows, dtype=torch.bool)
+
+    def look(rho: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if isinstance(rho, RadialActivation) and len(inputs[0]) == rows:
+            seen.logical_or_(near_jump(rho, inputs[0].detach(), eps).cpu())
+
+    watched = [m for m in model.modules() if isinstance(m, RadialActivation) and m.jumps]
+    handles = [m.register_forward_pre_hook(look) for m in watched]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def near_jump(rho: RadialActivation, v: Tensor, eps: float) -> Tensor:
+    """For each row (first axis) of v, whether some norm is within 64 eps of a jump of the profile.
+
+    >>> from radnet.activations import StepReLU
+    >>> near_jump(StepReLU(), torch.tensor([[1.0, 0.0], [1.1, 0.0]]), eps=1e-7)
+    tensor([ True, False])
+    """
+    sizes = block_sizes(rho.blocks or 1, v.shape[rho.dim])
+    parts = [torch.linalg.vector_norm(part, dim=rho.dim, keepdim=True) for part in v.split(sizes, rho.dim)]
+    r = torch.cat(parts, dim=rho.dim)
+    t = 0.0 if rho.shift is None else float(rho.shift)
+    near = torch.zeros_like(r, dtype=torch.bool)
+    for jump in rho.jumps:
+        near |= (r - t - jump).abs() <= ULPS * eps * max(1.0, abs(t + jump), abs(t))
+    return near.reshape(v.shape[0], -1).any(dim=1)

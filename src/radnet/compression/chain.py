@@ -1,0 +1,111 @@
+"""Algorithm 1, QR-compress: a chain of radial layers to its reduced widths, exactly.
+
+Paper: alg:QR-mod-comp, alg:QR-mod-comp-merged, thm:mod-comp, thm:withshift, prop:qinva-in-int. Differs: a thin QR (the
+columns of Q_i beyond n_red_i never enter the answer), float64 inside, the sign rule of `radnet.linalg`, and networks
+without biases, whose matrices A_i have no bias column. Shifts pass through untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..linalg import complete_basis, matmul64, pad, signed_qr
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+
+class ReducedChain(NamedTuple):
+    """What Algorithm 1 returns, in float64.
+
+    ``weights`` and ``biases`` are W^red and b^red; ``bases[i-1]`` is ``Q_i inc_i``, the first n_red_i columns of Q_i.
+    """
+
+    weights: list[Tensor]
+    biases: list[Tensor | None]
+    bases: list[Tensor]
+
+
+def qr_compress(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> ReducedChain:
+    """QR-compress, without the columns of Q that play no part.
+
+    Parameters
+    ----------
+    weights : L tensors, shapes (n_i, n_{i-1})
+    biases : L tensors of shape (n_i,), or L times None
+
+    Returns
+    -------
+    ReducedChain
+        Of the widths `radnet.reduced_widths` gives.
+
+    References
+    ----------
+    alg:QR-mod-comp; the comments give its lines.
+
+    Examples
+    --------
+    >>> chain = qr_compress([torch.ones(4, 1), torch.ones(1, 4)], [torch.zeros(4), torch.zeros(1)])
+    >>> [tuple(W.shape) for W in chain.weights], [tuple(Q.shape) for Q in chain.bases]
+    ([(2, 1), (1, 2)], [(4, 2)])
+    """
+    reduced = ReducedChain([], [], [])
+    W, b = weights[0].detach().double(), _double(biases[0])  # l. 2: A_1 = [b_1 W_1]
+    for i in range(1, len(weights)):  # l. 3
+        Q, R = signed_qr(_merge(b, W))  # l. 4: A_i = Q_i inc_i R_i
+        reduced.bases.append(Q)  # l. 5
+        b_red, W_red = _split(R, bias=b is not None)
+        reduced.biases.append(b_red)  # l. 6
+        reduced.weights.append(W_red)  # l. 7
+        W, b = matmul64(weights[i].detach(), Q), _double(biases[i])  # l. 8: A_{i+1} = [b_{i+1} W_{i+1} Q_i inc_i]
+    reduced.biases.append(b)  # l. 9
+    reduced.weights.append(W)  # l. 10
+    return reduced
+
+
+def _double(b: Tensor | None) -> Tensor | None:
+    return None if b is None else b.detach().double()
+
+
+def _merge(b: Tensor | None, W: Float[Tensor, "n m"]) -> Tensor:
+    return W if b is None else torch.cat([b.unsqueeze(1), W], dim=1)
+
+
+def _split(A: Float[Tensor, "n m"], bias: bool) -> tuple[Tensor | None, Tensor]:
+    return (A[:, 0].clone(), A[:, 1:].clone()) if bias else (None, A)
+
+
+def complete_bases(reduced: ReducedChain) -> tuple[Tensor, ...]:
+    """The Q_i of Algorithm 1, n_i x n_i, each beginning with the basis that is already there."""
+    return tuple(complete_basis(Q) for Q in reduced.bases)
+
+
+def transform(
+    weights: Sequence[Tensor], biases: Sequence[Tensor | None], reduced: ReducedChain, matrices: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor | None]]:
+    """``T = Q^-1 . (W, b)`` in float64, with exact zeros where prop:qinva-in-int has them.
+
+    The columns that read the first n_red_{i-1} entries of layer i - 1, and the bias, are ``inc_i R_i`` by construction,
+    so they are copied and not computed:
+
+        T_i = [ V_i  Q_i^-1 W_i Q_{i-1} beyond column n_red_{i-1} ]
+              [ 0    (same)                                      ]
+    """
+    T: list[Tensor] = []
+    for i, W in enumerate(weights):
+        V = reduced.weights[i]
+        T_i = pad(V, W.shape[0], W.shape[1])
+        if i > 0 and V.shape[1] < W.shape[1]:
+            beyond = matmul64(W.detach(), matrices[i - 1][:, V.shape[1] :])
+            T_i[:, V.shape[1] :] = matrices[i].mT @ beyond if i < len(weights) - 1 else beyond
+        T.append(T_i)
+    padded = [None if b is None else pad(c.unsqueeze(1), b.shape[0], 1).squeeze(1) for b, c in _pairs(biases, reduced)]
+    return T, padded
+
+
+def _pairs(biases: Sequence[Tensor | None], reduced: ReducedChain) -> list[tuple[Tensor | None, Tensor]]:
+    return [(b, c if c is not None else torch.empty(0)) for b, c in zip(biases, reduced.biases, strict=True)]

@@ -1,0 +1,129 @@
+"""What `compress` gives back: the small network, its certificate, and on request Q, T and U.
+
+Paper: thm:mod-comp (the network), "Projected gradient descent" (Q, T = Q^-1.(W,b), U = T - iota(V)).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Generic
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import StaleResult
+from ..linalg import pad
+from ..network import NetworkT
+from ..symmetry import OrthogonalAction
+from ..widths import count_parameters
+from .certificate import Certificate
+from .chain import ReducedChain, complete_bases, transform
+
+
+@dataclass(frozen=True, eq=False)
+class Compression(Generic[NetworkT]):
+    """A compressed network and what is known about it.
+
+    Attributes
+    ----------
+    network : RadNet
+        The small network: same class, same function.
+    certificate : Certificate
+        Measured gaps.
+    original : RadNet
+        The network that was compressed; not a copy.
+    """
+
+    network: NetworkT
+    certificate: Certificate
+    original: NetworkT
+    _reduced: ReducedChain = field(repr=False)
+    _versions: tuple[tuple[int, int], ...] = field(repr=False)
+
+    @cached_property
+    def action(self) -> OrthogonalAction:
+        """Q of Algorithm 1, the n_i x n_i matrices completed on first use.
+
+        >>> import torch, radnet
+        >>> c = radnet.compress(radnet.RadNet((1, 8, 1)))
+        >>> [tuple(Q.shape) for Q in c.action.matrices]
+        [(8, 8)]
+        """
+        return OrthogonalAction(self.original.widths, complete_bases(self._reduced))
+
+    def transformed(self) -> NetworkT:
+        """``T = Q^-1 . (W, b)`` with exact zeros where the theory has them; the same function once more.
+
+        >>> import torch, radnet
+        >>> T = radnet.compress(radnet.RadNet((1, 8, 1))).transformed()
+        >>> bool((T.weights[0][2:] == 0).all())
+        True
+        """
+        net = self.original
+        if parameter_versions(net) != self._versions:
+            raise StaleResult(
+                "the network has changed since it was compressed; Q^-1.(W, b) would mix old and new, so compress it again"
+            )
+        matrices = [Q.to(net.weights[0].device) for Q in self.action.matrices]
+        return net.with_parameters(*transform(net.weights, net.biases, self._reduced, matrices))
+
+    def remainder(self) -> tuple[Tensor, ...]:
+        """``U = T - iota(V)`` as merged matrices, so that ``iota(V) + U = T`` to the last bit."""
+        T, V = self.transformed().merged(), self.network.merged()
+        return tuple((T_i - pad(V_i, *T_i.shape)).detach() for T_i, V_i in zip(T, V, strict=True))
+
+    def report(self, timing: bool = False) -> str:
+        """A table for people: widths, parameters and bytes before and after, the gaps, and wall time if asked for.
+
+        >>> import torch, radnet
+        >>> print(radnet.compress(radnet.RadNet((1, 8, 16, 8, 1))).report())  # doctest: +ELLIPSIS
+        layer              before     after
+        input                   1         1
+        hidden 1                8         2
+        hidden 2               16         3
+        hidden 3                8         4
+        output                  1         1
+        parameters            305        34  (9.0 times fewer)
+        bytes               1,220       136
+        <BLANKLINE>
+        lossless, on 256 inputs
+        ...
+        """
+        before, after = self.original.widths, self.network.widths
+        names = ["input", *(f"hidden {i}" for i in range(1, len(before) - 1)), "output"]
+        lines = [f"{'layer':<14}{'before':>10}{'after':>10}"]
+        lines += [f"{name:<14}{a:>10,}{b:>10,}" for name, a, b in zip(names, before, after, strict=True)]
+        bias = self.original.has_bias
+        a, b = count_parameters(before, bias), count_parameters(after, bias)
+        size = self.network.weights[0].element_size()
+        lines.append(f"{'parameters':<14}{a:>10,}{b:>10,}  ({a / b:.1f} times fewer)")
+        lines.append(f"{'bytes':<14}{a * size:>10,}{b * size:>10,}")
+        if timing:
+            lines += [self._timed_line(rows) for rows in (1, 256)]
+        return "\n".join([*lines, "", str(self.certificate)])
+
+    def _timed_line(self, rows: int) -> str:
+        x = torch.randn(rows, self.original.widths[0], generator=torch.Generator().manual_seed(0))
+        a, b = interleaved_times(self.original, self.network, x.to(self.original.weights[0]))
+        return f"{f'µs, batch {rows}':<14}{a * 1e6:>10,.0f}{b * 1e6:>10,.0f}  ({a / b:.1f} times faster)"
+
+
+def parameter_versions(net: nn.Module) -> tuple[tuple[int, int], ...]:
+    """Changes whenever a parameter is changed in place or replaced."""
+    return tuple((p.data_ptr(), p._version) for p in net.parameters())
+
+
+def interleaved_times(a: nn.Module, b: nn.Module, x: Tensor, runs: int = 15) -> tuple[float, float]:
+    """Median seconds of a forward pass of two modules, run in turns so that noise hits both alike."""
+    times: tuple[list[float], list[float]] = ([], [])
+    with torch.no_grad():
+        for run in range(runs + 2):
+            for model, seconds in zip((a, b), times, strict=True):
+                start = time.perf_counter()
+                model(x)
+                if run >= 2:  # the first two warm up
+                    seconds.append(time.perf_counter() - start)
+    return statistics.median(times[0]), statistics.median(times[1])

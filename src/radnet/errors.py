@@ -1,0 +1,33 @@
+"""What radnet raises: one family, each member also the Python kind it would be elsewhere.
+
+``except RadNetError`` catches everything the library refuses; ``except ValueError`` and ``except TypeError`` go on
+working. Every message says where, what, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class RadNetError(Exception):
+    """Anything radnet refuses to do.
+
+    Examples
+    --------
+    >>> import radnet
+    >>> try:
+    ...     radnet.reduced_widths((3,))
+    ... except radnet.RadNetError as error:
+    ...     print(error)
+    widths (3,): a network needs at least an input and an output width, for example (2, 16, 1)
+    """
+
+
+class InvalidValue(RadNetError, ValueError):
+    """The right kind of thing with a value that cannot be used."""
+
+
+class InvalidType(RadNetError, TypeError):
+    """The wrong kind of thing."""
+
+
+class StaleResult(RadNetError, RuntimeError):
+    """A result was asked for that depends on a network which has changed since."""

@@ -1,0 +1,398 @@
+"""`RadNet`, the paper's radial neural network, with shifts, partial feedforward functions and merged parameters.
+
+Paper: "Radial neural networks" (widths, F_i, F), "Radial neural networks with shifts", "Merging widths and biases"
+(eq:ext-map, eq:feedforward-merged). Differs: any leading batch shape, and biases may be absent altogether.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from .activations import RadialActivation, Shift, named_activation
+from .errors import InvalidType, InvalidValue
+from .initialization import balance, draw_balanced, draw_like_linear
+from .linalg import pad
+from .widths import check_widths
+
+ActivationLike = str | RadialActivation
+INITIALISATIONS = ("stable", "linear")
+NetworkT = TypeVar("NetworkT", bound="RadNet")
+
+
+class RadNet(nn.Module):
+    """A radial neural network: ``F_i(x) = rho_i(W_i F_{i-1}(x) + b_i)`` for i = 1, ..., L, with ``F_0(x) = x``.
+
+    Parameters
+    ----------
+    widths : sequence of int
+        ``(n_0, n_1, ..., n_L)``: input, hidden, output.
+    activation : str, RadialActivation, or a sequence of L - 1 of them
+        Of the hidden layers: "step_relu", "squash", "shifted_relu", "sigmoid", "identity", a module, or one for each.
+        Modules are copied, so every layer has a shift of its own.
+    output : str or RadialActivation
+        Activation of the last layer.
+    shift : None, float or "trainable"
+        Shift of the hidden activations that are given by name.
+    bias : bool
+        Whether the layers have biases.
+    init : "stable" or "linear"
+        "stable" keeps hidden norms level with depth for inputs of unit variance; "linear" is that of ``nn.Linear``.
+    generator : torch.Generator, optional
+        For the initial weights; torch's global one by default.
+    device, dtype
+        Of the parameters.
+
+    References
+    ----------
+    "Radial neural networks".
+
+    Examples
+    --------
+    >>> import torch, radnet
+    >>> net = radnet.RadNet((1, 6, 7, 1), activation="sigmoid", shift="trainable")
+    >>> net(torch.zeros(5, 1)).shape, net.parameter_count
+    (torch.Size([5, 1]), 71)
+    >>> net.widths
+    (1, 6, 7, 1)
+    """
+
+    def __init__(
+        self,
+        widths: Sequence[int],
+        activation: ActivationLike | Sequence[ActivationLike] = "shifted_relu",
+        *,
+        output: ActivationLike = "identity",
+        shift: Shift = None,
+        bias: bool = True,
+        init: str = "stable",
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        n = check_widths(widths)
+        if dtype is not None and not dtype.is_floating_point:
+            raise InvalidType(f"dtype={dtype}: a radial network needs a real floating-point dtype")
+        hidden = _hidden_activations(activation, len(n) - 2, shift, device, dtype)
+        last = _as_activation(output, f"output layer {len(n) - 1}", None, device, dtype)
+        place = device if device is not None else torch.get_default_device()
+        layers = [
+            nn.utils.skip_init(nn.Linear, n_in, n_out, bias=bias, device=place, dtype=dtype)
+            for n_in, n_out in itertools.pairwise(n)
+        ]
+        self._assemble(layers, [*hidden, last])
+        self.reset_parameters(init, generator)
+
+    def _assemble(self, layers: Sequence[nn.Linear], activations: Sequence[RadialActivation]) -> None:
+        self.layers = nn.ModuleList(layers)
+        self.rescalings = nn.ModuleList(activations)
+
+    @torch.no_grad()
+    def reset_parameters(self, init: str = "stable", generator: torch.Generator | None = None) -> None:
+        """Draw the weights and biases anew; shifts stay as they are.
+
+        Parameters
+        ----------
+        init : "stable" or "linear"
+            "stable" keeps hidden norms level with depth, "linear" is the law of ``nn.Linear``.
+        generator : torch.Generator, optional
+        """
+        if init not in INITIALISATIONS:
+            raise InvalidValue(f"init={init!r}: expected one of {', '.join(INITIALISATIONS)}")
+        r = math.sqrt(self.widths[0])  # inputs of unit variance
+        for layer, rho in zip(self._linears(), self.activations, strict=True):
+            if layer.weight.device.type == "meta":
+                continue
+            if init == "linear":
+                draw_like_linear(layer.weight, layer.bias, generator)
+                continue
+            last = rho is self.activations[-1]
+            goal = balance(rho, layer.bias is not None, layer.weight.dtype, layer.weight.device)
+            draw_balanced(layer.weight, layer.bias, r, None if last else goal, generator)
+            r = goal.after
+
+    # --- shape and parameters
+
+    def _linears(self) -> list[nn.Linear]:
+        return cast("list[nn.Linear]", list(self.layers))
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """``(n_0, n_1, ..., n_L)``."""
+        layers = self._linears()
+        return (layers[0].in_features, *(layer.out_features for layer in layers))
+
+    @property
+    def activations(self) -> tuple[RadialActivation, ...]:
+        """``(rho_1, ..., rho_L)``."""
+        return tuple(cast("list[RadialActivation]", list(self.rescalings)))
+
+    @property
+    def weights(self) -> tuple[Tensor, ...]:
+        """``(W_1, ..., W_L)``: the parameters themselves."""
+        return tuple(layer.weight for layer in self._linears())
+
+    @property
+    def biases(self) -> tuple[Tensor | None, ...]:
+        """``(b_1, ..., b_L)``: the parameters themselves, or L times None."""
+        return tuple(layer.bias for layer in self._linears())
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the layers have biases."""
+        return self._linears()[0].bias is not None
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of trainable numbers: weights, biases, trainable shifts."""
+        return sum(p.numel() for p in self.parameters())
+
+    def merged(self) -> tuple[Tensor, ...]:
+        """``A_i = [b_i W_i]`` for each layer; without biases the first column is 0.
+
+        >>> net = RadNet((2, 3, 1))
+        >>> [tuple(A.shape) for A in net.merged()]
+        [(3, 3), (1, 4)]
+        """
+        return tuple(
+            torch.cat([W.new_zeros(W.shape[0], 1) if b is None else b.unsqueeze(1), W], dim=1)
+            for W, b in zip(self.weights, self.biases, strict=True)
+        )
+
+    # --- evaluation
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``F(x) = F_L(x)``; x of shape (..., n_0)."""
+        self._check_input(x)
+        for layer, rho in zip(self.layers, self.rescalings, strict=True):
+            x = rho(layer(x))
+        return x
+
+    def partial(self, x: Tensor) -> list[Tensor]:
+        """``[F_0(x), F_1(x), ..., F_L(x)]``, the partial feedforward functions.
+
+        >>> [tuple(F.shape) for F in RadNet((2, 3, 1)).partial(torch.zeros(7, 2))]
+        [(7, 2), (7, 3), (7, 1)]
+        """
+        self._check_input(x)
+        F = [x]
+        for layer, rho in zip(self.layers, self.rescalings, strict=True):
+            F.append(rho(layer(F[-1])))
+        return F
+
+    def _check_input(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise InvalidType(f"RadNet needs a tensor, got {type(x).__name__}; use torch.as_tensor")
+        weight = self._linears()[0].weight
+        if not x.is_floating_point():
+            raise InvalidType(f"RadNet needs a floating-point input, got {x.dtype}; use x.to({weight.dtype})")
+        if x.ndim == 0 or x.shape[-1] != weight.shape[1]:
+            raise InvalidValue(
+                f"input of shape {tuple(x.shape)}: the last dimension must be {weight.shape[1]}, "
+                f"the input width of this network of widths {self.widths}"
+            )
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise InvalidType(f"input is {x.dtype}, the parameters are {weight.dtype}; use x.to({weight.dtype})")
+
+    def extra_repr(self) -> str:
+        """Widths and parameter count."""
+        return f"widths={self.widths}, parameters={self.parameter_count}"
+
+    # --- from parameters
+
+    @classmethod
+    def from_parameters(
+        cls: type[NetworkT],
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor | None] | None,
+        activations: Sequence[ActivationLike],
+    ) -> NetworkT:
+        """Network with the given parameters, which are copied.
+
+        Parameters
+        ----------
+        weights : L tensors of shapes (n_i, n_{i-1})
+        biases : L tensors of shape (n_i,), or None for a network without biases
+        activations : L names or modules, the last layer's included
+
+        Raises
+        ------
+        InvalidValue, InvalidType
+            Naming the layer (counted from 1, as in the paper), what came and what was needed.
+
+        Examples
+        --------
+        >>> net = RadNet.from_parameters([torch.eye(2)], [torch.ones(2)], ["step_relu"])
+        >>> net(torch.tensor([3.0, 4.0])).tolist()
+        [4.0, 5.0]
+        """
+        W, b = _check_parameters(weights, biases)
+        if isinstance(activations, str | RadialActivation) or len(activations) != len(W):
+            count = 1 if isinstance(activations, str | RadialActivation) else len(activations)
+            raise InvalidValue(f"got {count} activations for {len(W)} layers; give one for each, the last included")
+        rhos = [
+            _as_activation(a, f"layer {i}", None, W[0].device, W[0].dtype) for i, a in enumerate(activations, start=1)
+        ]
+        net = cls.__new__(cls)
+        nn.Module.__init__(net)
+        net._assemble([_linear(W_i, b_i) for W_i, b_i in zip(W, b, strict=True)], rhos)
+        return net
+
+    @classmethod
+    def from_merged(cls: type[NetworkT], matrices: Sequence[Tensor], activations: Sequence[ActivationLike]) -> NetworkT:
+        """Network with the merged parameters ``A_i = [b_i W_i]``, which are copied.
+
+        >>> net = RadNet((2, 3, 1))
+        >>> again = RadNet.from_merged(net.merged(), net.activations)
+        >>> all(torch.equal(a, b) for a, b in zip(net.merged(), again.merged(), strict=True))
+        True
+        """
+        A = [torch.as_tensor(A_i) for A_i in matrices]
+        for i, A_i in enumerate(A, start=1):
+            if A_i.ndim != 2 or A_i.shape[1] < 2:
+                raise InvalidValue(f"layer {i}: merged matrix [b W] has shape {tuple(A_i.shape)}; needs (n, 1 + n_in)")
+        return cls.from_parameters([A_i[:, 1:] for A_i in A], [A_i[:, 0] for A_i in A], activations)
+
+    def with_parameters(self: NetworkT, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> NetworkT:
+        """Copy of this network (class, activations, flags) with other weights and biases, of other widths if need be.
+
+        The parameters are cast to the dtype and device of the ones they replace and keep their ``requires_grad``.
+        """
+        layers = []
+        for old, W, b in zip(self._linears(), weights, biases, strict=True):
+            layer = _linear(W.to(old.weight), None if b is None else b.to(old.weight))
+            layer.weight.requires_grad_(old.weight.requires_grad)
+            if layer.bias is not None and old.bias is not None:
+                layer.bias.requires_grad_(old.bias.requires_grad)
+            layers.append(layer.train(old.training))
+        # the memo stands in for the old layers, so that the wide weights are never copied
+        return copy.deepcopy(self, {id(self.layers): nn.ModuleList(layers).train(self.layers.training)})
+
+
+def widen(
+    net: NetworkT, widths: Sequence[int], fill: float = 0.0, generator: torch.Generator | None = None
+) -> NetworkT:
+    """The same function as a wider network: the exact inclusion of parameter spaces.
+
+    ``W_i`` sits in the top left corner, so the new hidden entries are always 0. The columns that read them are free:
+    ``fill > 0`` draws them from N(0, fill^2), so that training can leave the narrow subspace.
+
+    Parameters
+    ----------
+    net : RadNet
+    widths : sequence of int
+        As long as ``net.widths``, with the same input and output, nowhere smaller.
+    fill : float
+        Standard deviation of the free columns.
+    generator : torch.Generator, optional
+
+    Examples
+    --------
+    >>> net = RadNet((2, 3, 1))
+    >>> x = torch.randn(5, 2)
+    >>> torch.allclose(widen(net, (2, 9, 1), fill=0.1)(x), net(x))
+    True
+    """
+    if not isinstance(net, RadNet):
+        raise InvalidType(f"widen needs a RadNet, got {type(net).__name__}")
+    n, old = check_widths(widths), net.widths
+    if len(n) != len(old) or n[0] != old[0] or n[-1] != old[-1] or any(a < b for a, b in zip(n, old, strict=True)):
+        raise InvalidValue(
+            f"widths {n}: cannot widen a network of widths {old}; keep its depth, its input {old[0]} and "
+            f"output {old[-1]}, and make no layer smaller"
+        )
+    if not (math.isfinite(fill) and fill >= 0):
+        raise InvalidValue(f"fill={fill!r}: expected a finite number that is not negative")
+    weights, biases = [], []
+    for i, (W, b) in enumerate(zip(net.weights, net.biases, strict=True)):
+        wide = pad(W.detach(), n[i + 1], n[i])
+        if fill > 0 and n[i] > old[i]:
+            device = generator.device if generator is not None else W.device
+            drawn = torch.randn(n[i + 1], n[i] - old[i], generator=generator, dtype=torch.float64, device=device)
+            wide[:, old[i] :] = (fill * drawn).to(W)
+        weights.append(wide)
+        biases.append(None if b is None else pad(b.detach().unsqueeze(1), n[i + 1], 1).squeeze(1))
+    return net.with_parameters(weights, biases)
+
+
+def _linear(W: Tensor, b: Tensor | None) -> nn.Linear:
+    """nn.Linear around given tensors, without drawing weights first."""
+    layer = nn.Linear(W.shape[1], W.shape[0], bias=b is not None, device="meta", dtype=W.dtype)
+    layer.weight = nn.Parameter(W.detach().contiguous())
+    if b is not None:
+        layer.bias = nn.Parameter(b.detach().contiguous())
+    return layer
+
+
+def _hidden_activations(
+    activation: ActivationLike | Sequence[ActivationLike], count: int, shift: Shift, device: Any, dtype: Any
+) -> list[RadialActivation]:
+    if isinstance(activation, Sequence) and not isinstance(activation, str):
+        if len(activation) != count:
+            raise InvalidValue(f"got {len(activation)} activations for {count} hidden layers; give one name or {count}")
+        given: list[ActivationLike] = list(activation)
+    else:
+        given = [activation] * max(count, 1)
+    found = [_as_activation(a, f"layer {i}", shift, device, dtype) for i, a in enumerate(given, start=1)]
+    return found[:count]
+
+
+def _as_activation(given: Any, where: str, shift: Shift, device: Any, dtype: Any) -> RadialActivation:
+    """An activation of its own for one layer: made from a name, or copied from a module."""
+    if isinstance(given, str):
+        return named_activation(given, shift=shift, device=device, dtype=dtype)
+    if not isinstance(given, RadialActivation):
+        hint = "wrap a profile in radnet.Radial(h)" if callable(given) else "give a name or a radnet activation"
+        raise InvalidType(f"{where}: activation is a {type(given).__name__}, which is not radial; {hint}")
+    if shift is not None:
+        raise InvalidValue(f"{where}: shift={shift!r} goes with activations given by name; give it to the module")
+    if given.blocks is not None or given.dim != -1:
+        raise InvalidValue(
+            f"{where}: {given} has blocks or an axis of its own; a RadNet rescales whole feature vectors. "
+            "Use it in nn.Sequential or in a module of your own"
+        )
+    return copy.deepcopy(given).to(device=device, dtype=dtype)
+
+
+def _check_parameters(
+    weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None
+) -> tuple[list[Tensor], list[Tensor | None]]:
+    W = [torch.as_tensor(W_i) for W_i in weights]
+    if not W:
+        raise InvalidValue("no weights: a network needs at least one layer")
+    b: list[Tensor | None] = [None] * len(W) if biases is None else [_tensor_or_none(b_i) for b_i in biases]
+    if len(b) != len(W):
+        raise InvalidValue(f"got {len(W)} weights and {len(b)} biases; give one bias for each layer, or None for none")
+    if len({b_i is None for b_i in b}) > 1:
+        missing = next(i for i, b_i in enumerate(b, start=1) if b_i is None)
+        raise InvalidValue(f"layer {missing}: has no bias, but other layers have; give zeros, or None for all layers")
+    for i, (W_i, b_i) in enumerate(zip(W, b, strict=True), start=1):
+        for what, tensor in (("weight", W_i), ("bias", b_i)):
+            if tensor is not None and not tensor.is_floating_point():
+                raise InvalidType(f"layer {i}: {what} is {tensor.dtype}; a radial network needs real floating point")
+            if tensor is not None and (tensor.dtype, tensor.device) != (W[0].dtype, W[0].device):
+                raise InvalidType(
+                    f"layer {i}: {what} is {tensor.dtype} on {tensor.device}, "
+                    f"but the weight of layer 1 is {W[0].dtype} on {W[0].device}"
+                )
+        if W_i.ndim != 2 or 0 in W_i.shape:
+            raise InvalidValue(f"layer {i}: weight has shape {tuple(W_i.shape)}; needs a matrix (n_out, n_in)")
+        if i > 1 and W_i.shape[1] != W[i - 2].shape[0]:
+            raise InvalidValue(
+                f"layer {i}: weight has {W_i.shape[1]} columns, but layer {i - 1} has {W[i - 2].shape[0]} outputs; "
+                "is the bias column included?"
+            )
+        if b_i is not None and b_i.shape != (W_i.shape[0],):
+            raise InvalidValue(f"layer {i}: bias has shape {tuple(b_i.shape)}; needs ({W_i.shape[0]},)")
+    return [W_i.detach().clone() for W_i in W], [None if b_i is None else b_i.detach().clone() for b_i in b]
+
+
+def _tensor_or_none(b: Any) -> Tensor | None:
+    return None if b is None else torch.as_tensor(b)

@@ -1,0 +1,82 @@
+"""The profiles h of the paper and their derivatives, as plain functions of a tensor of numbers.
+
+Paper: ex:radialact (Step-ReLU, squashing function, shifted ReLU), "Experiments" (radial sigmoid). A profile is applied
+to norms, or to norms less a shift, so its argument may be negative.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: beyond this, squash is 1 and its derivative 0 to the last bit of float64; below it, squares do not overflow float32
+_SQUASH_IS_ONE = 1e9
+
+
+def identity(r: Tensor) -> Tensor:
+    """``h(r) = r``."""
+    return r
+
+
+def identity_slope(r: Tensor) -> Tensor:
+    """``h'(r) = 1``."""
+    return torch.ones_like(r)
+
+
+def step_relu(r: Tensor) -> Tensor:
+    """``h(r) = r`` if ``r >= 1``, else 0 (ex:radialact 1).
+
+    >>> step_relu(torch.tensor([0.5, 1.0, 2.0]))
+    tensor([0., 1., 2.])
+    """
+    return torch.where(r >= 1, r, torch.zeros_like(r))
+
+
+def step_relu_slope(r: Tensor) -> Tensor:
+    """``h'(r) = 1`` if ``r >= 1``, else 0; at the jump, the derivative from the right."""
+    return (r >= 1).to(r.dtype)
+
+
+def squash(r: Tensor) -> Tensor:
+    """``h(r) = r^2 / (r^2 + 1)`` (ex:radialact 2), without overflow for large r.
+
+    >>> squash(torch.tensor([0.0, 1.0, 1e30]))
+    tensor([0.0000, 0.5000, 1.0000])
+    """
+    q = r.clamp(-_SQUASH_IS_ONE, _SQUASH_IS_ONE).square()
+    return q / (q + 1)
+
+
+def squash_slope(r: Tensor) -> Tensor:
+    """``h'(r) = 2r / (r^2 + 1)^2``, written as a product of factors that do not overflow."""
+    r = r.clamp(-_SQUASH_IS_ONE, _SQUASH_IS_ONE)
+    q = r.square() + 1
+    return 2 * (r / q) / q
+
+
+def shifted_relu(r: Tensor, b: float) -> Tensor:
+    """``h(r) = max(0, r - b)`` (ex:radialact 3).
+
+    >>> shifted_relu(torch.tensor([0.2, 2.0]), b=0.5)
+    tensor([0.0000, 1.5000])
+    """
+    return torch.relu(r - b)
+
+
+def shifted_relu_slope(r: Tensor, b: float) -> Tensor:
+    """``h'(r) = 1`` if ``r > b``, else 0."""
+    return (r > b).to(r.dtype)
+
+
+def sigmoid(r: Tensor) -> Tensor:
+    """``h(r) = 1 / (1 + e^-r)``: h(0) = 1/2, so the rescaling jumps at the origin.
+
+    >>> sigmoid(torch.tensor([0.0]))
+    tensor([0.5000])
+    """
+    return torch.sigmoid(r)
+
+
+def sigmoid_slope(r: Tensor) -> Tensor:
+    """``h'(r) = h(r) h(-r)``."""
+    return torch.sigmoid(r) * torch.sigmoid(-r)

@@ -1,0 +1,322 @@
+"""The one hot kernel: ``v -> h(|v| - t) v/|v|`` along an axis, its gradient, and the origin.
+
+Paper: "Radial neural networks" (the definition of h^(n)) and "Radial neural networks with shifts" (h^(n,t)).
+
+With ``g(r) = h(r - t)``, ``s = g/r`` and ``d = v/r`` the vector-Jacobian product is
+
+    y = s v                   dy = s dv + (g' - s) <d, dv> d - g' d dt
+    =>  grad_v = s gy + (g' - s) <gy, d> d,      grad_t = - sum over rows of g' <gy, d>
+
+so besides v only the norm of each row is kept for the backward pass. At v = 0 the value is 0, and the gradient is
+``g'(0)`` if ``g(0) = 0`` and 0 otherwise. Where ``g(0) != 0`` the gradient grows like ``1/|v|``: there, and only there,
+norms below ``sqrt(tiny)`` count as 0. See docs/decisions/0003-origin.md.
+
+Two forms of the same function: `composed` is made of differentiable operations and serves `torch.compile`,
+`torch.export`, `torch.func`, forward mode and second derivatives; `_Rescale` is the fast one for eager training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from .errors import InvalidType, InvalidValue
+
+Profile = Callable[[Tensor], Tensor]
+
+# True inside torch.func.grad, vmap, jvp and friends, where a data-dependent branch cannot be taken.
+_inside_transform: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+# torch.export (from 2.7 on it says so) cannot carry a derivative taken inside the graph
+_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+
+
+class Origin(NamedTuple):
+    """What happens near v = 0: norms up to ``floor`` count as 0, and there the gradient is ``slope`` times I."""
+
+    floor: Tensor
+    slope: Tensor
+
+
+def rescale(
+    v: Tensor,
+    h: Profile,
+    *,
+    slope: Profile | None = None,
+    shift: Tensor | float | None = None,
+    dim: int = -1,
+    blocks: int | Sequence[int] | None = None,
+) -> Tensor:
+    """Rescale each vector along ``dim`` by a function of its norm: ``h(|v| - shift) v/|v|``, and 0 at 0.
+
+    The functional twin of the activation modules.
+
+    Parameters
+    ----------
+    v : Tensor
+        Floating point, of any shape with at least one axis.
+    h : callable
+        The profile: takes a tensor of numbers, gives one of the same shape.
+    slope : callable, optional
+        The derivative of h; found by automatic differentiation when not given.
+    shift : float or Tensor with one element, optional
+        t in the formula.
+    dim : int
+        The axis along which a vector lies: -1 for features last, 1 for NCHW.
+    blocks : int or sequence of int, optional
+        Split the axis into that many equal blocks, or blocks of these sizes, each rescaled by its own norm.
+
+    Returns
+    -------
+    Tensor
+        Of the shape and dtype of v. Half precisions are accumulated in float32.
+
+    Raises
+    ------
+    InvalidType
+        If v is not a floating-point tensor.
+    InvalidValue
+        If ``dim`` or ``blocks`` do not fit the shape of v.
+
+    References
+    ----------
+    "Radial neural networks"; "Radial neural networks with shifts".
+
+    Examples
+    --------
+    >>> rescale(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), torch.tanh, shift=4.0)
+    tensor([[0.4570, 0.6093],
+            [0.0000, 0.0000]])
+    """
+    axis = _check_input(v, dim)
+    if blocks is None:
+        return _rescale_axis(v, h, slope, shift, axis)
+    sizes = block_sizes(blocks, v.shape[axis])
+    if len(set(sizes)) == 1:
+        split = v.unflatten(axis, (len(sizes), sizes[0]))
+        return _rescale_axis(split, h, slope, shift, axis + 1).flatten(axis, axis + 1)
+    return torch.cat([_rescale_axis(part, h, slope, shift, axis) for part in v.split(sizes, axis)], axis)
+
+
+def block_sizes(blocks: int | Sequence[int], n: int) -> list[int]:
+    """Sizes of the blocks an axis of n entries is split into.
+
+    >>> block_sizes(3, 6), block_sizes((3, 5), 8)
+    ([2, 2, 2], [3, 5])
+    """
+    if isinstance(blocks, int):
+        if n % blocks:
+            raise InvalidValue(f"blocks={blocks}: an axis of {n} entries does not split into {blocks} equal blocks")
+        return [n // blocks] * blocks
+    if sum(blocks) != n:
+        raise InvalidValue(f"blocks={tuple(blocks)}: the sizes add up to {sum(blocks)}, but the axis has {n} entries")
+    return list(blocks)
+
+
+def _check_input(v: Tensor, dim: int) -> int:
+    """The axis as a non-negative number, once v is known to be something that can be rescaled."""
+    if not isinstance(v, Tensor):
+        raise InvalidType(f"radial rescaling needs a tensor, got {type(v).__name__}; use torch.as_tensor")
+    if not v.is_floating_point():
+        raise InvalidType(
+            f"radial rescaling needs a real floating-point tensor, got {v.dtype}; convert it, for example x.float()"
+        )
+    if not -v.ndim <= dim < v.ndim:
+        raise InvalidValue(f"dim={dim}: the input of shape {tuple(v.shape)} has no such axis")
+    return dim % v.ndim
+
+
+def _rescale_axis(v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | float | None, dim: int) -> Tensor:
+    """Choose between the two forms; the choice never changes the function."""
+    own_parameters = slope is None and _has_own_parameters(h, v)
+    dh = slope if slope is not None else slope_of(h)
+    if own_parameters or torch.compiler.is_compiling() or _inside_transform() or _has_tangent(v, shift):
+        return composed(v, h, dh, shift, dim)[0]
+    out: Tensor = _Rescale.apply(v, shift, h, dh, dim)
+    return out
+
+
+def _has_own_parameters(h: Profile, v: Tensor) -> bool:
+    """Whether the profile itself is being trained (a module, a closure over a Parameter)."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return False
+    return h(torch.ones(1, dtype=accumulation_dtype(v.dtype), device=v.device)).requires_grad
+
+
+def _has_tangent(*tensors: Any) -> bool:
+    return any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+
+
+def slope_of(h: Profile) -> Profile:
+    """Derivative of a profile, by automatic differentiation.
+
+    In an exported program it is 0: there only the gradient at v = 0 would use it, the value never does.
+
+    >>> slope_of(torch.sin)(torch.zeros(2))
+    tensor([1., 1.])
+    """
+
+    def slope(r: Tensor) -> Tensor:
+        if _is_exporting():
+            return torch.zeros_like(r)
+        out, pull = torch.func.vjp(h, r)
+        (gradient,) = pull(torch.ones_like(out))
+        return torch.as_tensor(gradient)
+
+    return slope
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """float32 for the half precisions, the dtype itself otherwise."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def ordinary_range(dtype: torch.dtype) -> tuple[float, float]:
+    """Norms between these two can be squared, inverted and divided by without a second thought.
+
+    >>> ordinary_range(torch.float32) == (2.0**-48, 2.0**48)
+    True
+    """
+    exponent = 3 * math.frexp(torch.finfo(dtype).max)[1] // 8
+    return 2.0**-exponent, 2.0**exponent
+
+
+def origin(h: Profile, slope: Profile, t: Tensor) -> Origin:
+    """The convention at v = 0 for ``g(r) = h(r - t)``, as tensors, so that nothing waits for a device."""
+    with torch.no_grad():
+        at_zero, slope_at_zero = h(-t), slope(-t)
+        smooth = at_zero == 0
+        floor = torch.where(smooth, 0.0, math.sqrt(torch.finfo(t.dtype).tiny))
+        return Origin(floor, torch.where(smooth & slope_at_zero.isfinite(), slope_at_zero, 0.0))
+
+
+def _power_of_two(v: Tensor, dim: int) -> Tensor:
+    """Per row, the power of two that brings the norm of v into the ordinary range (1 if it is there)."""
+    low, high = ordinary_range(v.dtype)
+    square = v.detach().square().sum(dim, keepdim=True)
+    one = torch.ones_like(square)
+    # float32: norms in [2^-149, 2^-48) are moved to [2^-53, 2^48), those in (2^48, 2^128) to (2^-24, 2^56)
+    up, down = high * high, low * math.sqrt(low)
+    return torch.where(square > high * high, one * down, torch.where(square < low * low, one * up, one))
+
+
+def as_shift(shift: Tensor | float | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """t as a tensor of the accumulation dtype; no shift is t = 0."""
+    if isinstance(shift, Tensor):
+        return shift.to(dtype)
+    return torch.full((), 0.0 if shift is None else shift, dtype=dtype, device=device)
+
+
+def composed(v: Tensor, h: Profile, slope: Profile, shift: Tensor | float | None, dim: int) -> tuple[Tensor, Tensor]:
+    """The rescaling as a composition of differentiable operations, safe over the whole range of the dtype.
+
+    Returns the value, and the norm of each row with 0 for the rows that count as 0.
+
+    With a power of two c per row: ``u = c v``, ``q = |u|``, ``r = q/c``, ``y = (g(r)/q) u``. Every factor in the chain
+    rule then stays representable, and ``g(r) = r`` gives back v to the last bit.
+    """
+    a = v.to(accumulation_dtype(v.dtype))
+    t = as_shift(shift, a.dtype, a.device)
+    floor, slope0 = origin(h, slope, t.detach())
+    c = _power_of_two(a, dim)
+    u = a * c
+    square = u.square().sum(dim, keepdim=True)
+    at_origin = square.detach().sqrt() / c <= floor
+    # the double where: no branch that is not taken ever sees a zero norm
+    q = torch.where(at_origin, torch.ones_like(square), square).sqrt()
+    r = torch.where(at_origin, torch.ones_like(q), q / c).clamp(max=torch.finfo(a.dtype).max)
+    factor = torch.where(at_origin, slope0 / c, h(r - t) / q)
+    return (factor * u).to(v.dtype), torch.where(at_origin, torch.zeros_like(r), r)
+
+
+def less_shift(r: Tensor, shift: Tensor | float | None) -> Tensor:
+    """``r - t``, and r itself without a shift."""
+    return r if shift is None else r - shift
+
+
+def plain_norms(v: Tensor, dim: int) -> Tensor:
+    """Norm of each row (axis kept); overflows and underflows as squares do."""
+    if dim == v.ndim - 1:
+        return torch.linalg.vector_norm(v, dim=dim, keepdim=True)
+    return v.square().sum(dim, keepdim=True).sqrt()  # vector_norm is 40 times slower off the last axis
+
+
+def is_ordinary(r: Tensor) -> bool:
+    """Whether all norms are in the ordinary range; only on the CPU, where asking does not stall a device."""
+    if r.device.type != "cpu" or r.numel() == 0:
+        return False
+    low, high = ordinary_range(r.dtype)
+    smallest, largest = torch.aminmax(r)
+    return low <= smallest.item() and largest.item() <= high
+
+
+def forward(
+    v: Tensor, shift: Tensor | float | None, h: Profile, slope: Profile, dim: int
+) -> tuple[Tensor, Tensor, bool]:
+    """The value, the norm of each row with 0 for the rows that count as 0, and whether all of them are ordinary."""
+    a = v.to(accumulation_dtype(v.dtype))
+    r = plain_norms(a, dim)
+    if is_ordinary(r):
+        return (a * (h(less_shift(r, shift)) / r)).to(v.dtype), r, True
+    y, r = composed(v, h, slope, shift, dim)
+    return y, r, False
+
+
+def backward(
+    v: Tensor, r: Tensor, shift: Tensor | float | None, h: Profile, slope: Profile, dim: int, ordinary: bool, gy: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of v and t from the gradient of the value: the two lines at the top of this file."""
+    a, ga = v.to(r.dtype), gy.to(r.dtype)
+    if ordinary:
+        x = less_shift(r, shift)
+        s, dg = h(x) / r, slope(x)
+        along = (ga * a).sum(dim, keepdim=True) / r
+        grad = (ga * s).addcmul_(a, (dg - s) * along / r)
+        return grad.to(v.dtype), dg * along
+    at_origin = r == 0
+    safe = torch.where(at_origin, torch.ones_like(r), r)
+    slope0 = origin(h, slope, as_shift(shift, r.dtype, r.device)).slope
+    x = less_shift(safe, shift)
+    d = a / safe
+    s = torch.where(at_origin, slope0, h(x) / safe)
+    dg = torch.where(at_origin, s, slope(x))
+    along = torch.where(at_origin, torch.zeros_like(r), (ga * d).sum(dim, keepdim=True))
+    grad = (ga * s).addcmul_(d, (dg - s) * along)
+    return grad.to(v.dtype), dg * along
+
+
+class _Rescale(torch.autograd.Function):
+    """The fast form: saves v and one number a row."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, shift: Any, h: Profile, slope: Profile, dim: int) -> Tensor:
+        y, r, ctx.ordinary = forward(v, shift, h, slope, dim)
+        t = shift if isinstance(shift, Tensor) else None
+        ctx.save_for_backward(v, r, t)
+        ctx.fixed, ctx.h, ctx.slope, ctx.dim = (shift if t is None else None), h, slope, dim
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        (gy,) = grads
+        v, r, t = ctx.saved_tensors
+        shift = ctx.fixed if t is None else t
+        if torch.is_grad_enabled():  # create_graph=True: autograd differentiates the composed form, twice
+            return (*_differentiable_backward(ctx, v, t, shift, gy), None, None, None)
+        grad_v, along = backward(v, r, shift, ctx.h, ctx.slope, ctx.dim, ctx.ordinary, gy)
+        grad_t = -along.sum().reshape(t.shape).to(t.dtype) if ctx.needs_input_grad[1] else None
+        return grad_v, grad_t, None, None, None
+
+
+def _differentiable_backward(ctx: Any, v: Tensor, t: Tensor | None, shift: Any, gy: Tensor) -> tuple[Any, Any]:
+    """Gradients of v and t, each None where it is not needed, that can be differentiated again."""
+    needed = ctx.needs_input_grad[:2]
+    wanted = [x for x, needs in zip((v, t), needed, strict=True) if needs]
+    y, _ = composed(v, ctx.h, ctx.slope, shift, ctx.dim)
+    found = iter(torch.autograd.grad(y, wanted, gy, create_graph=True, allow_unused=True, materialize_grads=True))
+    grad_v, grad_t = (next(found) if needs else None for needs in needed)
+    return grad_v, grad_t

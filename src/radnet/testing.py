@@ -1,0 +1,250 @@
+"""Measure, then judge: how far two functions are apart, how far rounding alone moves them, whether they are the same.
+
+Public, for the tests of those who build on radnet. `functional_gap` and `conditioning` return numbers; the functions
+named ``assert_`` raise `AssertionError`. "The same function" is decided row by row: ``gap(x) <= max(64 eps max|F|, 10
+D(x))``, where D(x) is how far F(x) moves when weights, biases and x move by one unit in the last place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InvalidType, InvalidValue
+from .linalg import haar_orthogonal
+
+Function = Callable[[Tensor], Tensor]
+
+#: a gap of this many eps, relative to the largest output, is rounding and needs no further excuse
+ULPS = 64
+#: beyond that, a gap of this many times D(x) is: no computation in this dtype could do better
+TIMES_CONDITIONING = 10
+#: perturbations over which D is the maximum
+DRAWS = 8
+
+
+@dataclass(frozen=True)
+class FunctionalGap:
+    """How far two functions are apart on a batch.
+
+    Attributes
+    ----------
+    max, mean : float
+        Of ``|f(x) - g(x)|`` over all rows and outputs.
+    scale : float
+        The largest ``|f(x)|``.
+    eps : float
+        Of the dtype the functions returned.
+    rows : Tensor, shape (rows,)
+        For each row the largest ``|f(x) - g(x)|`` over its outputs, in float64.
+    """
+
+    max: float
+    mean: float
+    scale: float
+    eps: float
+    rows: Tensor = field(repr=False)
+
+    @property
+    def ulps(self) -> float:
+        """``max`` in units of ``eps * scale`` (0 if both functions vanish)."""
+        unit = self.eps * self.scale
+        return self.max / unit if unit > 0 else (0.0 if self.max == 0 else float("inf"))
+
+
+def functional_gap(f: Function, g: Function, x: Tensor) -> FunctionalGap:
+    """Largest and mean difference of two functions on the rows of x, in the dtype they return.
+
+    A value that is not finite in one of them counts as an infinite difference, unless both have it alike.
+
+    Parameters
+    ----------
+    f, g : callables (modules too)
+    x : Tensor, shape (rows, ...)
+
+    Examples
+    --------
+    >>> gap = functional_gap(torch.sin, torch.sin, torch.ones(3, 1))
+    >>> gap.max, gap.ulps
+    (0.0, 0.0)
+    """
+    with torch.no_grad():
+        a, b = f(x), g(x)
+    if a.shape != b.shape:
+        raise InvalidValue(f"the functions return shapes {tuple(a.shape)} and {tuple(b.shape)}; nothing to compare")
+    return gap_of(a, b)
+
+
+def gap_of(a: Tensor, b: Tensor) -> FunctionalGap:
+    """The gap between two batches of values."""
+    eps = torch.finfo(a.dtype).eps
+    a, b = _as_rows(a).double(), _as_rows(b).double()
+    same = (a == b) | (a.isnan() & b.isnan())
+    difference = torch.where(same, 0.0, (a - b).abs()).nan_to_num(nan=float("inf"))
+    if difference.numel() == 0:
+        return FunctionalGap(0.0, 0.0, 0.0, eps, difference.new_zeros(a.shape[0]))
+    scale = float(a[a.isfinite()].abs().max()) if a.isfinite().any() else 0.0
+    return FunctionalGap(float(difference.max()), float(difference.mean()), scale, eps, difference.amax(dim=1))
+
+
+def _as_rows(values: Tensor) -> Tensor:
+    return values.reshape(1, 1) if values.ndim == 0 else values.reshape(values.shape[0], -1)
+
+
+def conditioning(f: Function, x: Tensor, *, draws: int = DRAWS, generator: torch.Generator | None = None) -> Tensor:
+    """D(x): for each row, how far f(x) moves when x, and the parameters of f if it is a module, move by one ulp.
+
+    The largest change over ``draws`` perturbations in which every number goes one step up or down at random.
+
+    Returns
+    -------
+    Tensor, shape (rows,)
+        In float64; rows where f is not finite give 0.
+
+    Examples
+    --------
+    >>> ill = conditioning(lambda x: 1e6 * (x - 1.0), torch.ones(1, 1, dtype=torch.float64))
+    >>> bool(1e-10 < ill < 1e-9)
+    True
+    """
+    with torch.no_grad():
+        reference = _as_rows(f(x)).double()
+        moved = torch.zeros(reference.shape[0], dtype=torch.float64, device=reference.device)
+        for _ in range(draws):
+            nearby = _as_rows(_call(f, _nudged_state(f, generator), _nudged(x, generator))).double()
+            change = torch.where(reference.isfinite() & nearby.isfinite(), (nearby - reference).abs(), 0.0)
+            moved = torch.maximum(moved, change.amax(dim=1) if change.shape[1] else moved)
+    return moved
+
+
+def _nudged(value: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Every entry one ulp up or down; the signs are products of one sign a row and one a column, which is cheap."""
+    if not value.is_floating_point() or value.numel() == 0:
+        return value
+    rows = value.reshape(value.shape[0], -1) if value.ndim > 1 else value.reshape(1, -1)
+    signs = _random_signs(rows.shape[0], rows, generator).unsqueeze(1) * _random_signs(rows.shape[1], rows, generator)
+    return torch.nextafter(rows, signs * torch.inf).reshape(value.shape)
+
+
+def _random_signs(n: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    device = generator.device if generator is not None else like.device
+    return (2 * torch.randint(0, 2, (n,), generator=generator, device=device) - 1).to(like)
+
+
+def _nudged_state(f: Function, generator: torch.Generator | None) -> dict[str, Tensor]:
+    if not isinstance(f, nn.Module):
+        return {}
+    return {name: _nudged(value.detach(), generator) for name, value in _state(f).items()}
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _call(f: Function, state: dict[str, Tensor], x: Tensor) -> Tensor:
+    if isinstance(f, nn.Module):
+        out: Tensor = torch.func.functional_call(f, state, (x,))
+        return out
+    return f(x)
+
+
+def in_float64(module: nn.Module) -> Function:
+    """The module as a function in float64: its parameters are converted for the call, the module is not changed.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> in_float64(layer)(torch.zeros(1, 2)).dtype, layer.weight.dtype
+    (torch.float64, torch.float32)
+    """
+
+    def call(x: Tensor) -> Tensor:
+        state = {
+            name: value.detach().double() if value.is_floating_point() else value
+            for name, value in _state(module).items()
+        }
+        return _call(module, state, x.double())
+
+    return call
+
+
+def assert_same_function(
+    f: Function, g: Function, x: Tensor, *, generator: torch.Generator | None = None, ignore: Tensor | None = None
+) -> None:
+    """Raise `AssertionError` unless, for every row of x, ``|f - g| <= max(64 eps max|f|, 10 D)``.
+
+    Parameters
+    ----------
+    f, g : callables (modules too)
+        If f is a module, D also counts what one ulp in its parameters does.
+    x : Tensor, shape (rows, ...)
+    generator : torch.Generator, optional
+        For the perturbations behind D.
+    ignore : bool Tensor, shape (rows,), optional
+        Rows that are not judged, for example those at a jump of a profile.
+
+    Examples
+    --------
+    >>> assert_same_function(torch.tanh, lambda x: torch.tanh(x), torch.randn(4, 3))
+    """
+    gap = functional_gap(f, g, x)
+    bad = gap.rows > ULPS * gap.eps * gap.scale
+    if ignore is not None:
+        bad &= ~ignore
+    if not bad.any():
+        return
+    D = conditioning(f, x, generator=generator)
+    bad &= ~(gap.rows <= TIMES_CONDITIONING * D)
+    if bad.any():
+        row = int(torch.where(bad, gap.rows, -1.0).argmax())
+        raise AssertionError(
+            f"not the same function: {int(bad.sum())} of {len(bad)} rows differ by more than rounding; worst {row}: "
+            f"gap {gap.rows[row]:.3g}, allowed {ULPS} eps max|f| = {ULPS * gap.eps * gap.scale:.3g} "
+            f"or {TIMES_CONDITIONING} D = {TIMES_CONDITIONING * float(D[row]):.3g}"
+        )
+
+
+def assert_commutes_with_rotations(
+    activation: Function, x: Tensor, *, dim: int = -1, blocks: list[int] | None = None, trials: int = 4,
+    generator: torch.Generator | None = None,
+) -> None:  # fmt: skip
+    """Raise `AssertionError` unless ``activation(Q x) = Q activation(x)`` for random orthogonal Q (lem:radial-basics).
+
+    Parameters
+    ----------
+    activation : callable
+    x : Tensor
+        The feature vectors lie along ``dim``.
+    blocks : list of int, optional
+        Sizes of the blocks; Q is then block diagonal.
+    trials : int
+        How many Q are drawn, uniformly on O(n).
+
+    Examples
+    --------
+    >>> import radnet
+    >>> assert_commutes_with_rotations(radnet.Squash(), torch.randn(5, 3))
+    >>> assert_commutes_with_rotations(torch.relu, torch.randn(5, 3))
+    Traceback (most recent call last):
+        ...
+    AssertionError: relu does not commute with rotations: ...
+    """
+    if not x.is_floating_point():
+        raise InvalidType(f"x is {x.dtype}; rotations need floating point")
+    n = x.shape[dim]
+    for _ in range(trials):
+        parts = [haar_orthogonal(k, generator) for k in (blocks or [n])]
+        Q = torch.block_diag(*parts).to(x.device)
+
+        def rotate(v: Tensor, Q: Tensor = Q) -> Tensor:
+            return (v.double().movedim(dim, -1) @ Q.mT).movedim(-1, dim).to(v.dtype)
+
+        gap = functional_gap(lambda v: rotate(activation(v)), lambda v: activation(rotate(v)), x)
+        allowed = ULPS * gap.eps * max(gap.scale, float(x.abs().max()) if x.numel() else 0.0)
+        if gap.max > allowed:
+            name: Any = getattr(activation, "__name__", repr(activation))
+            raise AssertionError(
+                f"{name} does not commute with rotations: off by {gap.max:.3g} at n = {n}, allowed {allowed:.3g}"
+            )
