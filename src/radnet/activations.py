@@ -171,7 +171,7 @@ class ShiftedReLU(RadialActivation):
         return profiles.shifted_relu(r, self.b)
 
     def slope(self, r: Tensor) -> Tensor:
-        """1 if ``r > b``, else 0."""
+        """1 if ``r >= b``, else 0."""
         return profiles.shifted_relu_slope(r, self.b)
 
     def extra_repr(self) -> str:

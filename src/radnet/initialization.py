@@ -49,9 +49,9 @@ def balance(activation: RadialActivation, bias: bool, dtype: torch.dtype, device
         x = less_shift(p, None if activation.shift is None else activation.shift.to(p))
         g, dg = activation.profile(x).double().cpu(), activation.slope(x).double().cpu()
     norm = p.double().cpu()
-    kappa = norm * dg / g
+    kappa = (norm * dg / g).abs()
     alive = (g > 0) & kappa.isfinite()
-    holds = alive & (kappa.abs() <= 1 + 1e-6)
+    holds = alive & (kappa <= 1 + 1e-6)
     # within a factor 2 either way: a window of 2 doublings, centred
     window = 2 * _STEPS_PER_DOUBLING + 1
     holds_around = holds.unfold(0, window, 1).all(dim=1)

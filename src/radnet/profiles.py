@@ -60,12 +60,12 @@ def shifted_relu(r: Tensor, b: float) -> Tensor:
     >>> shifted_relu(torch.tensor([0.2, 2.0]), b=0.5)
     tensor([0.0000, 1.5000])
     """
-    return torch.relu(r - b)
+    return torch.where(r >= b, r - b, torch.zeros_like(r))
 
 
 def shifted_relu_slope(r: Tensor, b: float) -> Tensor:
-    """``h'(r) = 1`` if ``r > b``, else 0."""
-    return (r > b).to(r.dtype)
+    """``h'(r) = 1`` if ``r >= b``, else 0; at the kink, the derivative from the right, which is the one that counts at 0."""
+    return (r >= b).to(r.dtype)
 
 
 def sigmoid(r: Tensor) -> Tensor:

@@ -136,7 +136,7 @@ def _rescale_axis(v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | 
     dh = slope if slope is not None else slope_of(h)
     if own_parameters or torch.compiler.is_compiling() or _inside_transform() or _has_tangent(v, shift):
         return composed(v, h, dh, shift, dim)[0]
-    out: Tensor = _Rescale.apply(v, shift, h, dh, dim)
+    out: Tensor = _Rescale.apply(v, shift, h, dh, dim)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -163,9 +163,9 @@ def slope_of(h: Profile) -> Profile:
     def slope(r: Tensor) -> Tensor:
         if _is_exporting():
             return torch.zeros_like(r)
-        out, pull = torch.func.vjp(h, r)
-        (gradient,) = pull(torch.ones_like(out))
-        return torch.as_tensor(gradient)
+        out, pull = torch.func.vjp(h, r)[:2]
+        gradient: Tensor = pull(torch.ones_like(out))[0]
+        return gradient
 
     return slope
 
@@ -216,21 +216,21 @@ def composed(v: Tensor, h: Profile, slope: Profile, shift: Tensor | float | None
 
     Returns the value, and the norm of each row with 0 for the rows that count as 0.
 
-    With a power of two c per row: ``u = c v``, ``q = |u|``, ``r = q/c``, ``y = (g(r)/q) u``. Every factor in the chain
-    rule then stays representable, and ``g(r) = r`` gives back v to the last bit.
+    With a power of two c per row: ``q = |c v|``, ``r = q/c``, ``y = (g(r) c/q) v``, where c stands with g if it is above 1
+    and with v if it is below. Every factor in the chain rule then stays representable, and ``g(r) = r`` gives back v to
+    the last bit.
     """
     a = v.to(accumulation_dtype(v.dtype))
     t = as_shift(shift, a.dtype, a.device)
     floor, slope0 = origin(h, slope, t.detach())
     c = _power_of_two(a, dim)
-    u = a * c
-    square = u.square().sum(dim, keepdim=True)
+    square = (a * c).square().sum(dim, keepdim=True)
     at_origin = square.detach().sqrt() / c <= floor
     # the double where: no branch that is not taken ever sees a zero norm
     q = torch.where(at_origin, torch.ones_like(square), square).sqrt()
     r = torch.where(at_origin, torch.ones_like(q), q / c).clamp(max=torch.finfo(a.dtype).max)
-    factor = torch.where(at_origin, slope0 / c, h(r - t) / q)
-    return (factor * u).to(v.dtype), torch.where(at_origin, torch.zeros_like(r), r)
+    factor = torch.where(at_origin, slope0, h(r - t) * c.clamp(min=1) / q)
+    return (factor * (a * c.clamp(max=1))).to(v.dtype), torch.where(at_origin, torch.zeros_like(r), r)
 
 
 def less_shift(r: Tensor, shift: Tensor | float | None) -> Tensor:
@@ -241,7 +241,8 @@ def less_shift(r: Tensor, shift: Tensor | float | None) -> Tensor:
 def plain_norms(v: Tensor, dim: int) -> Tensor:
     """Norm of each row (axis kept); overflows and underflows as squares do."""
     if dim == v.ndim - 1:
-        return torch.linalg.vector_norm(v, dim=dim, keepdim=True)
+        r: Tensor = torch.linalg.vector_norm(v, dim=dim, keepdim=True)
+        return r
     return v.square().sum(dim, keepdim=True).sqrt()  # vector_norm is 40 times slower off the last axis
 
 
@@ -315,7 +316,7 @@ class _Rescale(torch.autograd.Function):
 def _differentiable_backward(ctx: Any, v: Tensor, t: Tensor | None, shift: Any, gy: Tensor) -> tuple[Any, Any]:
     """Gradients of v and t, each None where it is not needed, that can be differentiated again."""
     needed = ctx.needs_input_grad[:2]
-    wanted = [x for x, needs in zip((v, t), needed, strict=True) if needs]
+    wanted = [x for x, needs in zip((v, t), needed, strict=True) if needs and x is not None]
     y, _ = composed(v, ctx.h, ctx.slope, shift, ctx.dim)
     found = iter(torch.autograd.grad(y, wanted, gy, create_graph=True, allow_unused=True, materialize_grads=True))
     grad_v, grad_t = (next(found) if needs else None for needs in needed)

@@ -92,7 +92,7 @@ def gap_of(a: Tensor, b: Tensor) -> FunctionalGap:
 
 
 def _as_rows(values: Tensor) -> Tensor:
-    return values.reshape(1, 1) if values.ndim == 0 else values.reshape(values.shape[0], -1)
+    return values.reshape(-1, 1) if values.ndim < 2 else values.flatten(1)
 
 
 def conditioning(f: Function, x: Tensor, *, draws: int = DRAWS, generator: torch.Generator | None = None) -> Tensor:

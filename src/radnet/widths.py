@@ -7,9 +7,9 @@ that the command line can answer questions about widths at once.
 from __future__ import annotations
 
 import itertools
-import numbers
 import operator
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from .errors import InvalidType, InvalidValue
 
@@ -26,19 +26,8 @@ def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
     """
     if isinstance(widths, str | bytes) or not isinstance(widths, Iterable):
         raise InvalidType(f"widths {widths!r}: expected a sequence of whole numbers, for example (2, 16, 1)")
-    entries = list(widths)
-    whole = []
-    for i, n in enumerate(entries):
-        if isinstance(n, numbers.Real) and not isinstance(n, bool | numbers.Integral) and float(n) != n // 1:
-            raise InvalidValue(f"widths {tuple(entries)}: entry {i} is {n!r}; a width must be a whole number")
-        try:
-            if isinstance(n, bool):
-                raise TypeError
-            whole.append(operator.index(n))
-        except TypeError:
-            raise InvalidType(
-                f"widths {tuple(entries)!r}: entry {i} is {n!r} ({type(n).__name__}); a width must be an int"
-            ) from None
+    entries: list[Any] = list(widths)
+    whole = [_whole(n, f"widths {tuple(entries)}: entry {i} is {n!r}") for i, n in enumerate(entries)]
     if len(whole) < 2:
         raise InvalidValue(
             f"widths {tuple(whole)}: a network needs at least an input and an output width, for example (2, 16, 1)"
@@ -47,6 +36,15 @@ def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
         if n < 1:
             raise InvalidValue(f"widths {tuple(whole)}: entry {i} is {n}; a width must be at least 1")
     return tuple(whole)
+
+
+def _whole(n: Any, what: str) -> int:
+    """``n`` as an int: numbers that are not whole are a wrong value, all else is a wrong type."""
+    if isinstance(n, float) and not n.is_integer():
+        raise InvalidValue(f"{what}; a width must be a whole number")
+    if isinstance(n, bool) or not hasattr(n, "__index__"):
+        raise InvalidType(f"{what} ({type(n).__name__}); a width must be an int")
+    return operator.index(n)
 
 
 def reduced_widths(widths: Sequence[int], bias: bool = True) -> tuple[int, ...]:

@@ -65,7 +65,7 @@ class Compression(Generic[NetworkT]):
         net = self.original
         if parameter_versions(net) != self._versions:
             raise StaleResult(
-                "the network has changed since it was compressed; Q^-1.(W, b) would mix old and new, so compress it again"
+                "the network has changed since it was compressed; Q^-1.(W, b) would mix old and new: compress it again"
             )
         matrices = [Q.to(net.weights[0].device) for Q in self.action.matrices]
         return net.with_parameters(*transform(net.weights, net.biases, self._reduced, matrices))

@@ -1,0 +1,73 @@
+"""Counts, and the figures the tests have seen.
+
+RADNET_COUNTS chooses how often a claim is tried: "quick" (default), "full" (`make prove`), "few" (`make mutants`).
+`--evidence FILE` writes the figures that tests hand to the `evidence` fixture, as JSON.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+import torch
+
+COUNTS = os.environ.get("RADNET_COUNTS", "quick")
+
+hypothesis.settings.register_profile(
+    "radnet",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    print_blob=False,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+hypothesis.settings.load_profile("radnet")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--evidence", default=None, help="write the figures seen to this JSON file")
+
+
+def pytest_configure(config):
+    config.seen = []
+
+
+@pytest.fixture
+def evidence(request):
+    """Call with a claim and its figures; they end up in the evidence file."""
+
+    def record(claim, **figures):
+        request.config.seen.append({"claim": claim, "test": request.node.nodeid, **figures})
+
+    return record
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    node.config.seen.extend(getattr(node, "workeroutput", {}).get("seen", []))
+
+
+def pytest_sessionfinish(session, exitstatus):
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["seen"] = config.seen
+    elif config.getoption("--evidence"):
+        data = {
+            "counts": COUNTS,
+            "torch": torch.__version__,
+            "passed": exitstatus == 0,
+            "seen": sorted(config.seen, key=lambda row: row["claim"]),
+        }
+        Path(config.getoption("--evidence")).write_text(json.dumps(data, indent=2) + "\n")
+
+
+@pytest.fixture
+def count():
+    """`count(quick, full)`: how often to try, by RADNET_COUNTS."""
+    return lambda quick, full: {"quick": quick, "full": full, "few": max(1, quick // 6)}[COUNTS]
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(20230)

@@ -1,0 +1,175 @@
+"""The public test helpers measure what they say, and certificates notice what is wrong."""
+
+import math
+
+import pytest
+import torch
+
+import radnet
+from radnet.compression.certificate import near_jump
+from radnet.testing import (
+    assert_commutes_with_rotations,
+    assert_same_function,
+    conditioning,
+    functional_gap,
+    in_float64,
+)
+
+
+def test_functional_gap_measures_the_largest_and_mean_difference():
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
+    gap = functional_gap(lambda x: 2 * x, lambda x: 2 * x + torch.tensor([0.0, 0.5]), x)
+    assert (gap.max, gap.mean, gap.scale) == (0.5, 0.25, 8.0)
+    assert gap.rows.tolist() == [0.5, 0.5]
+    assert gap.eps == torch.finfo(torch.float64).eps
+    assert gap.ulps == pytest.approx(0.5 / (8 * gap.eps))
+    assert functional_gap(lambda x: 0 * x, lambda x: 0 * x, x).ulps == 0
+    assert functional_gap(lambda x: 0 * x, lambda x: x, x).ulps == math.inf
+
+
+def test_functional_gap_counts_what_is_not_finite():
+    x = torch.ones(2, 1)
+    nan, inf = (lambda x, c=c: torch.full_like(x, c) for c in (math.nan, math.inf))
+    assert functional_gap(nan, nan, x).max == 0
+    assert functional_gap(inf, inf, x).max == 0
+    assert functional_gap(nan, inf, x).max == math.inf
+    assert functional_gap(torch.sin, nan, x).max == math.inf
+    assert functional_gap(torch.sin, torch.sin, x[:0]).max == 0
+
+
+def test_functional_gap_refuses_functions_of_different_shape():
+    with pytest.raises(ValueError, match=r"return shapes \(2, 1\) and \(2,\)"):
+        functional_gap(lambda x: x, lambda x: x[:, 0], torch.ones(2, 1))
+
+
+def test_conditioning_is_how_far_one_ulp_moves_the_function(generator):
+    eps = torch.finfo(torch.float64).eps
+    x = torch.full((3, 1), 1.5, dtype=torch.float64)
+    D = conditioning(lambda x: 1000 * x, x, generator=generator)
+    assert D.shape == (3,)
+    assert torch.allclose(D, torch.tensor(1000 * eps, dtype=torch.float64), rtol=0.2)
+    layer = torch.nn.Linear(1, 1, bias=False).double()  # weights move too
+    with torch.no_grad():
+        layer.weight.fill_(1.5)
+    D = conditioning(layer, x, draws=32, generator=generator)
+    assert torch.allclose(D, torch.tensor(2 * 1.5 * eps, dtype=torch.float64), rtol=0.2)
+    assert float(conditioning(lambda x: torch.full_like(x, math.nan), x).max()) == 0
+    assert layer.weight.item() == 1.5
+
+
+def test_assert_same_function_accepts_rounding_and_nothing_else(generator):
+    x = torch.randn(100, 4, generator=generator)
+    f = torch.nn.Linear(4, 3)
+    assert_same_function(f, f, x)
+    eps = torch.finfo(torch.float32).eps
+    scale = float(f(x).detach().abs().max())
+    assert_same_function(f, lambda x: f(x) + 50 * eps * scale, x)
+    with pytest.raises(AssertionError, match=r"100 of 100 rows differ by more than rounding; worst .* gap"):
+        assert_same_function(f, lambda x: f(x) + 100 * eps * scale, x)
+    one_row = torch.zeros(100, 1)
+    one_row[7] = 1e-3
+    with pytest.raises(AssertionError, match="1 of 100 rows .* worst 7"):
+        assert_same_function(f, lambda x: f(x) + one_row, x)
+    assert_same_function(f, lambda x: f(x) + one_row, x, ignore=one_row[:, 0] > 0)
+    with pytest.raises(AssertionError, match="not the same function"):
+        assert_same_function(f, lambda x: f(x) * math.nan, x)
+
+
+def test_assert_same_function_accepts_what_no_computation_could_do_better(generator):
+    x = 1 + 1e-12 * torch.randn(50, 1, generator=generator, dtype=torch.float64)
+    assert_same_function(lambda x: 1e6 * (x - 1), lambda x: 1e6 * x - 1e6, x, generator=generator)
+
+
+def test_assert_commutes_with_rotations_finds_pointwise_activations(generator):
+    x = torch.randn(10, 3, generator=generator)
+    with pytest.raises(AssertionError, match="relu does not commute with rotations: off by .* at n = 3"):
+        assert_commutes_with_rotations(torch.relu, x, generator=generator)
+    assert_commutes_with_rotations(lambda v: 2 * v, x, generator=generator)
+    with pytest.raises(TypeError, match=r"x is torch\.int64"):
+        assert_commutes_with_rotations(torch.relu, x.long())
+
+
+def test_in_float64_converts_for_the_call_only():
+    net = radnet.RadNet((2, 3, 1), "sigmoid", shift=0.5)
+    y = in_float64(net)(torch.ones(1, 2))
+    assert y.dtype == torch.float64
+    assert {p.dtype for p in net.state_dict().values()} == {torch.float32}
+
+
+def test_a_certificate_says_what_was_measured(generator):
+    net = radnet.RadNet((2, 30, 30, 3), "squash", init="linear", generator=generator)
+    small = radnet.compress(net).network
+    x = torch.randn(40, 2, generator=generator)
+    certificate = radnet.verify(net, small, x)
+    with torch.no_grad():
+        difference = (net(x) - small(x)).abs().double()
+        difference64 = (in_float64(net)(x) - in_float64(small)(x)).abs()
+    assert certificate.rows == 40
+    assert certificate.dtype == "float32"
+    assert certificate.max_gap == float(difference.max())
+    assert certificate.mean_gap == pytest.approx(float(difference.mean()))
+    assert certificate.max_gap64 == float(difference64.max())
+    assert certificate.mean_gap64 == pytest.approx(float(difference64.mean()))
+    assert certificate.scale == float(net(x).detach().abs().max())
+    assert certificate.conditioning > 0
+    assert certificate.to_dict()["lossless"] is True
+    assert str(certificate).startswith("lossless, on 40 inputs")
+
+
+def test_a_certificate_notices_a_network_that_is_not_the_same(generator):
+    net = radnet.RadNet((2, 30, 3), "squash", generator=generator)
+    other = radnet.compress(net).network
+    with torch.no_grad():
+        other.weights[0].mul_(1 + 1e-3)
+    certificate = radnet.verify(net, other, torch.randn(40, 2, generator=generator))
+    assert not certificate.lossless
+    assert certificate.rows_failed > 30
+    assert str(certificate).startswith("NOT lossless")
+    assert certificate.to_dict()["lossless"] is False
+
+
+def test_a_certificate_excuses_ill_conditioned_rows_and_says_so():
+    class Cancel(torch.nn.Module):
+        def __init__(self, error):
+            super().__init__()
+            self.error = error
+
+        def forward(self, x):
+            return 1e4 * (x - 1) + self.error
+
+    x = torch.full((5, 1), 1 + 1e-6)
+    certificate = radnet.verify(Cancel(0.0), Cancel(1e-3), x)
+    assert certificate.lossless
+    assert certificate.rows_ill_conditioned == 5
+    assert "5 rows above 64 eps" in str(certificate)
+
+
+def test_near_jump_looks_at_every_block_and_axis():
+    eps = 1e-6
+    rows = torch.tensor([[1.0 + 60e-6, 0.0, 2.0, 0.0], [1.0 + 70e-6, 0.0, 2.0, 0.0], [2.0, 0.0, 0.0, 1.0]])
+    assert near_jump(radnet.StepReLU(), rows[:, :2], eps).tolist() == [True, False, False]
+    assert near_jump(radnet.StepReLU(blocks=2), rows, eps).tolist() == [True, False, True]
+    assert near_jump(radnet.StepReLU(shift=1.0), 2 * rows[:, :2], eps).tolist() == [True, False, False]
+    assert near_jump(radnet.StepReLU(dim=1), rows[:, :2].unsqueeze(-1), eps).tolist() == [True, False, False]
+    assert not near_jump(radnet.Squash(), rows, eps).any()
+
+
+def test_hooks_are_gone_after_a_verification():
+    net = radnet.RadNet((2, 3, 1), "step_relu")
+    radnet.verify(net, net, torch.randn(3, 2))
+    assert not any(m._forward_pre_hooks for m in net.modules())
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "x", "kind", "message"),
+    [
+        (torch.sin, torch.nn.Tanh(), torch.ones(1, 1), TypeError, "the first is a builtin"),
+        (torch.nn.Tanh(), None, torch.ones(1, 1), TypeError, "the second is a NoneType"),
+        (torch.nn.Tanh(), torch.nn.Tanh(), torch.ones(0, 1), ValueError, "at least one row"),
+        (torch.nn.Tanh(), torch.nn.Tanh(), [1.0], ValueError, "at least one row"),
+        (torch.nn.Tanh(), torch.nn.Tanh(), torch.full((1, 1), math.inf), ValueError, "NaN or infinite"),
+    ],
+)
+def test_verify_refuses_what_it_cannot_judge(a, b, x, kind, message):
+    with pytest.raises(kind, match=message):
+        radnet.verify(a, b, x)
