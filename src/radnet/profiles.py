@@ -64,7 +64,7 @@ def shifted_relu(r: Tensor, b: float) -> Tensor:
 
 
 def shifted_relu_slope(r: Tensor, b: float) -> Tensor:
-    """``h'(r) = 1`` if ``r >= b``, else 0; at the kink, the derivative from the right, which is the one that counts at 0."""
+    """``h'(r) = 1`` if ``r >= b``, else 0; at the kink, the derivative from the right (the one that counts at 0)."""
     return (r >= b).to(r.dtype)
 
 

@@ -216,9 +216,9 @@ def composed(v: Tensor, h: Profile, slope: Profile, shift: Tensor | float | None
 
     Returns the value, and the norm of each row with 0 for the rows that count as 0.
 
-    With a power of two c per row: ``q = |c v|``, ``r = q/c``, ``y = (g(r) c/q) v``, where c stands with g if it is above 1
-    and with v if it is below. Every factor in the chain rule then stays representable, and ``g(r) = r`` gives back v to
-    the last bit.
+    With a power of two c per row: ``q = |c v|``, ``r = q/c``, ``y = (g(r) c/q) v``, where c stands with g if it is
+    above 1 and with v if it is below. Every factor in the chain rule then stays representable, and ``g(r) = r`` gives
+    back v to the last bit.
     """
     a = v.to(accumulation_dtype(v.dtype))
     t = as_shift(shift, a.dtype, a.device)
