@@ -65,7 +65,7 @@ def pytest_sessionfinish(session, exitstatus):
 @pytest.fixture
 def count():
     """`count(quick, full)`: how often to try, by RADNET_COUNTS."""
-    return lambda quick, full: {"quick": quick, "full": full, "few": max(1, quick // 6)}[COUNTS]
+    return lambda quick, full: {"quick": quick, "full": full, "few": max(1, quick // 15)}[COUNTS]
 
 
 @pytest.fixture

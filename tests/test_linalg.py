@@ -80,6 +80,18 @@ def test_the_ratios_notice_a_wrong_factorization(generator):
     assert linalg.orthogonality_ratio(1.001 * Q) > 1e9
 
 
+def test_the_ratios_of_empty_matrices_are_zero_and_those_of_one_row_or_column_are_not():
+    for n, m in ((0, 3), (3, 0), (0, 0)):
+        Q, R = linalg.signed_qr(torch.zeros(n, m))
+        assert linalg.factorization_ratio(torch.zeros(n, m), Q, R) == 0
+        assert linalg.orthogonality_ratio(Q) == 0
+    for n, m in ((1, 3), (3, 1), (1, 1)):
+        A = torch.ones(n, m)
+        Q, R = linalg.signed_qr(A)
+        assert linalg.factorization_ratio(A, Q, 2 * R) > 1e5
+        assert linalg.orthogonality_ratio(2 * Q) > 1e5
+
+
 def test_the_ratios_are_those_of_lapack():
     A = torch.tensor([[3.0, 0.0], [4.0, 5.0]], dtype=torch.float64)
     eye = torch.eye(2, dtype=torch.float64)

@@ -83,7 +83,7 @@ class OrthogonalAction:
     def identity(cls, widths: Sequence[int]) -> OrthogonalAction:
         """The action that changes nothing."""
         n = check_widths(widths)
-        return cls(n, tuple(torch.eye(n_i, dtype=torch.float64) for n_i in n[1:-1]))
+        return cls(n, tuple(torch.eye(n_i) for n_i in n[1:-1]))
 
     def orthogonality_ratio(self) -> float:
         """The worst LAPACK ratio ``||I - Q_i^T Q_i||_1 / (n_i eps)``; below 10 means orthogonal to rounding."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InvalidType, InvalidValue
-from .linalg import haar_orthogonal
+from .linalg import ROWS_AT_ONCE, haar_orthogonal
 
 Function = Callable[[Tensor], Tensor]
 
@@ -126,8 +126,13 @@ def _nudged(value: Tensor, generator: torch.Generator | None) -> Tensor:
     if not value.is_floating_point() or value.numel() == 0:
         return value
     rows = value.reshape(value.shape[0], -1) if value.ndim > 1 else value.reshape(1, -1)
-    signs = _random_signs(rows.shape[0], rows, generator).unsqueeze(1) * _random_signs(rows.shape[1], rows, generator)
-    return torch.nextafter(rows, signs * torch.inf).reshape(value.shape)
+    up_or_down = torch.inf * _random_signs(rows.shape[1], rows, generator)
+    flips = _random_signs(rows.shape[0], rows, generator).unsqueeze(1)
+    out = torch.empty_like(rows)
+    for start in range(0, len(rows), ROWS_AT_ONCE):  # the signs of a wide matrix are never held all at once
+        part = slice(start, start + ROWS_AT_ONCE)
+        out[part] = torch.nextafter(rows[part], flips[part] * up_or_down)
+    return out.reshape(value.shape)
 
 
 def _random_signs(n: int, like: Tensor, generator: torch.Generator | None) -> Tensor:

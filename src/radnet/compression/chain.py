@@ -85,7 +85,7 @@ def complete_bases(reduced: ReducedChain) -> tuple[Tensor, ...]:
 
 
 def transform(
-    weights: Sequence[Tensor], biases: Sequence[Tensor | None], reduced: ReducedChain, matrices: Sequence[Tensor]
+    weights: Sequence[Tensor], reduced: ReducedChain, matrices: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Tensor | None]]:
     """``T = Q^-1 . (W, b)`` in float64, with exact zeros where prop:qinva-in-int has them.
 
@@ -99,13 +99,11 @@ def transform(
     for i, W in enumerate(weights):
         V = reduced.weights[i]
         T_i = pad(V, W.shape[0], W.shape[1])
-        if i > 0 and V.shape[1] < W.shape[1]:
-            beyond = matmul64(W.detach(), matrices[i - 1][:, V.shape[1] :])
-            T_i[:, V.shape[1] :] = matrices[i].mT @ beyond if i < len(weights) - 1 else beyond
+        k = V.shape[1]
+        if k < W.shape[1]:  # never in the first layer
+            beyond = matmul64(W.detach(), matrices[i - 1][:, k:])
+            T_i[:, k:] = matrices[i].mT @ beyond if i < len(matrices) else beyond
         T.append(T_i)
-    padded = [None if b is None else pad(c.unsqueeze(1), b.shape[0], 1).squeeze(1) for b, c in _pairs(biases, reduced)]
-    return T, padded
-
-
-def _pairs(biases: Sequence[Tensor | None], reduced: ReducedChain) -> list[tuple[Tensor | None, Tensor]]:
-    return [(b, c if c is not None else torch.empty(0)) for b, c in zip(biases, reduced.biases, strict=True)]
+    return T, [
+        None if c is None else pad(c.unsqueeze(1), len(W), 1)[:, 0] for W, c in zip(T, reduced.biases, strict=True)
+    ]

@@ -68,7 +68,7 @@ class Compression(Generic[NetworkT]):
                 "the network has changed since it was compressed; Q^-1.(W, b) would mix old and new: compress it again"
             )
         matrices = [Q.to(net.weights[0].device) for Q in self.action.matrices]
-        return net.with_parameters(*transform(net.weights, net.biases, self._reduced, matrices))
+        return net.with_parameters(*transform(net.weights, self._reduced, matrices))
 
     def remainder(self) -> tuple[Tensor, ...]:
         """``U = T - iota(V)`` as merged matrices, so that ``iota(V) + U = T`` to the last bit."""
