@@ -376,7 +376,7 @@ def test_errata_14_r_of_a_complete_decomposition_has_too_many_rows(generator):
 def test_errata_15_only_rows_at_the_threshold_of_step_relu_may_flip(generator, count, evidence):
     net = radnet.RadNet((3, 40, 2), "step_relu", generator=generator)
     small = radnet.compress(net).network
-    x = torch.randn(count(20_000, 200_000), 3, generator=generator)
+    x = torch.randn(count(30_000, 200_000), 3, generator=generator)
     certificate = radnet.verify(net, small, x)
     assert certificate.lossless
     # on the sphere itself: scale each input so that the hidden norm is 1, by bisection in float64
