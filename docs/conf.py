@@ -1,0 +1,26 @@
+"""Sphinx settings; built with warnings as errors (`make docs`)."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+import radnet
+
+project = "radnet"
+copyright = "2026, the radnet contributors"
+version = release = radnet.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "mathml"]
+myst_enable_extensions = ["dollarmath", "deflist"]
+myst_heading_anchors = 3
+html_math_renderer = "mathml"
+html_theme = "furo"
+html_title = "radnet"
+html_theme_options = {"source_view_link": ""}
+html_show_sourcelink = False
+exclude_patterns = ["_build"]
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+napoleon_numpy_docstring = True
+napoleon_use_rtype = False
+nitpicky = False

@@ -1,0 +1,99 @@
+"""The docs name what exists, and leave no statement of the paper out."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import radnet
+
+ROOT = Path(__file__).parent.parent
+MAP = ROOT / "docs" / "paper-map.md"
+
+pytestmark = pytest.mark.skipif(not MAP.exists(), reason="the docs are not part of this copy")
+
+# every labelled or numbered statement of the parts that are built
+STATEMENTS = (
+    "`eq:ptwise-act`", "`eq:radial-intro`", "`fig:ptwise-vs-radial`", "`sec:rad-nns`", "`ex:radialact`",
+    "`eqn:step-relu`", "`fig:radial_act`", "partial feedforward functions", "remark without biases",
+    "`subsec:paramspace`", "reduced widths", "`subsec:mod-comp`", "`thm:mod-comp`", "`alg:QR-mod-comp`",
+    "example (1, 8, 16, 8, 1)", "`fig:dim_red`", "`subsec:qr`", "`prop:QR-gen`", "`prop:QR`", "QR remark 1",
+    "QR remark 2", "QR remark 3", "QR remark 4", "`lem:radial-basics` 1", "`lem:radial-basics` 2",
+    "`subsec:proof-mod-comp`", "`prop:rnns-invariance`", "remark on ReLU", "`eq:ext-map`", "`eq:feedforward-merged`",
+    "`eq:O-hidden-action-neur`", "`alg:QR-mod-comp-merged`", "`prop:qinva-in-int`", "`appsubsec:withshifts`",
+    "`thm:withshift`", "experiment 1",
+)  # fmt: skip
+
+
+def rows():
+    lines = [line for line in MAP.read_text().splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+def names_in(path):
+    tree = ast.parse((ROOT / path).read_text())
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+def find(dotted):
+    """The object a dotted name stands for: the longest module, then attributes."""
+    parts = dotted.split(".")
+    for k in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:k]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[k:]:
+            found = getattr(found, name)
+        return found
+    raise ModuleNotFoundError(dotted)
+
+
+def test_no_statement_of_the_paper_is_missing_from_the_map():
+    assert [row[0] for row in rows()] == list(STATEMENTS)
+
+
+@pytest.mark.parametrize("row", rows() if MAP.exists() else [], ids=lambda row: row[0])
+def test_every_function_and_test_in_the_map_exists(row):
+    _, _, function, test = row
+    assert find(function.strip("`")) is not None
+    path, name = test.strip("`").split("::")
+    assert name in names_in(path)
+
+
+def test_every_test_named_in_the_errata_exists():
+    named = re.findall(r"`(tests/\w+\.py)::(\w+)`", (ROOT / "docs" / "errata.md").read_text())
+    assert len(named) >= 5
+    for path, name in named:
+        assert name in names_in(path)
+
+
+def test_every_public_name_is_there_and_has_an_example():
+    assert len(radnet.__all__) <= 26
+    for name in radnet.__all__:
+        thing = getattr(radnet, name)
+        if name != "testing":
+            assert ">>>" in thing.__doc__, name
+        assert name in (ROOT / "docs" / "api.md").read_text(), name
+    assert set(radnet.__all__) <= set(dir(radnet))
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        radnet.nonsense  # noqa: B018
+
+
+def test_relative_links_in_the_docs_lead_somewhere():
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        if "_build" in page.parts:
+            continue
+        for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_the_readme_quotes_commands_that_exist():
+    readme = (ROOT / "README.md").read_text()
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.M))
+    assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, flags=re.M)) <= targets
+    assert readme.index("make reproduce") < 900
+    assert readme.index("make test") < 900

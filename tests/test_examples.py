@@ -1,0 +1,47 @@
+"""The examples run, and show what they claim."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+FILES = sorted(EXAMPLES.glob("*.py"))
+
+pytestmark = pytest.mark.skipif(not FILES, reason="the examples are not part of this copy")
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_example_runs(path, tmp_path):
+    environment = {**os.environ, "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "error::UserWarning", path]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
+
+
+def test_relu_networks_are_invariant_under_positive_rescaling_and_radial_ones_under_rotation():
+    gaps = load("relu_rescaling").main()
+    assert gaps["ReLU network, positive rescaling"] < 1e-12
+    assert gaps["ReLU network, rotation"] > 0.1
+    assert gaps["radial network, rotation"] < 1e-12
+    assert gaps["radial network, positive rescaling"] > 0.1
+
+
+def test_not_one_prediction_changes_in_the_compression_example(capsys):
+    compression = load("compress_a_network").main()
+    assert "predictions changed: 0" in capsys.readouterr().out
+    assert compression.network.widths == (2, 3, 4, 2)
+    assert compression.certificate.lossless
