@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from . import testing
     from .activations import Identity, Radial, RadialActivation, RadialSigmoid, ShiftedReLU, Squash, StepReLU
     from .compression import compress, verify
+    from .descent import InterpolatingSpace, ProjectedOptimizer
     from .errors import RadNetError
     from .network import RadNet, widen
     from .symmetry import OrthogonalAction
@@ -29,6 +30,8 @@ _HOME = {
     "StepReLU": "activations",
     "compress": "compression",
     "verify": "compression",
+    "InterpolatingSpace": "descent",
+    "ProjectedOptimizer": "descent",
     "RadNetError": "errors",
     "RadNet": "network",
     "widen": "network",
@@ -39,7 +42,9 @@ _SUBMODULES = ("testing",)
 
 __all__ = [
     "Identity",
+    "InterpolatingSpace",
     "OrthogonalAction",
+    "ProjectedOptimizer",
     "RadNet",
     "RadNetError",
     "Radial",
