@@ -144,9 +144,9 @@ def test_with_weight_decay_the_corners_and_functions_agree_while_u_decays(name):
     assert max(float(U_i.abs().max()) for U_i in U) > 0.1
 
 
-@pytest.mark.parametrize("name", ["momentum", "decay"])
+@pytest.mark.parametrize("name", ["momentum", "nesterov", "decay"])
 def test_part_1_holds_for_rotation_equivariant_optimizers(name):
-    make = {"momentum": OPTIMIZERS["momentum"], "decay": lambda p: SGD(p, weight_decay=0.1)}[name]
+    make = {**OPTIMIZERS, "decay": lambda p: SGD(p, weight_decay=0.1)}[name]
     net, *data = problem()
     Q, T, _, _ = pieces(net)
     assert distance(descend(net, data, 50, make), Q.apply(descend(T, data, 50, make))) < 1e-11

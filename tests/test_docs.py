@@ -24,7 +24,9 @@ STATEMENTS = (
     "`subsec:proof-mod-comp`", "`prop:rnns-invariance`", "remark on ReLU", "`eq:ext-map`", "`eq:feedforward-merged`",
     "`eq:O-hidden-action-neur`", "`alg:QR-mod-comp-merged`", "`prop:qinva-in-int`", "`appsubsec:withshifts`",
     "`thm:withshift`",
-    "`subsec:proj-gd`", "`thm:proj-gd` 1", "`thm:proj-gd` 2", "`lem:nabla-g`", "`eq:g-nabla-orth`", "`lem:orth-gd`", "`fig:orth-gd`", "`appsubsec:interpolating`", "`diag:int`", "`thm:proj-gd-ap`", "`lem:repint` 1", "`lem:repint` 2", "`lem:repint` 3", "`appsubsec:ex-131`", "`eq:ex-parameters`",
+    "`subsec:proj-gd`", "`thm:proj-gd` 1", "`thm:proj-gd` 2", "`lem:nabla-g`", "`eq:g-nabla-orth`", "`lem:orth-gd`",
+    "`fig:orth-gd`", "`appsubsec:interpolating`", "`diag:int`", "`thm:proj-gd-ap`", "`lem:repint` 1",
+    "`lem:repint` 2", "`lem:repint` 3", "`appsubsec:ex-131`", "`eq:ex-parameters`",
     "experiment 1",
 )  # fmt: skip
 
