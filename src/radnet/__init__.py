@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .compression import compress, verify
     from .descent import InterpolatingSpace, ProjectedOptimizer
     from .errors import RadNetError
+    from .files import load, load_into, save
     from .network import RadNet, widen
     from .symmetry import OrthogonalAction
     from .widths import reduced_widths
@@ -33,6 +34,9 @@ _HOME = {
     "InterpolatingSpace": "descent",
     "ProjectedOptimizer": "descent",
     "RadNetError": "errors",
+    "load": "files",
+    "load_into": "files",
+    "save": "files",
     "RadNet": "network",
     "widen": "network",
     "OrthogonalAction": "symmetry",
@@ -54,7 +58,10 @@ __all__ = [
     "Squash",
     "StepReLU",
     "compress",
+    "load",
+    "load_into",
     "reduced_widths",
+    "save",
     "testing",
     "verify",
     "widen",

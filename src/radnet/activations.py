@@ -202,6 +202,9 @@ class Radial(RadialActivation):
     ----------
     h : callable
         Takes a tensor of norms (less the shift), gives a tensor of the same shape, elementwise.
+    name : str, optional
+        By which a file can refer to it: ``radnet.save`` asks for one, ``radnet.load(path, activations={name: h})``
+        gives it back.
     **keywords
         As for every `RadialActivation`.
 
@@ -211,11 +214,12 @@ class Radial(RadialActivation):
     tensor([0.5999, 0.7999])
     """
 
-    def __init__(self, h: Callable[[Tensor], Tensor], **keywords: Any) -> None:
+    def __init__(self, h: Callable[[Tensor], Tensor], *, name: str | None = None, **keywords: Any) -> None:
         if not callable(h):
             raise InvalidType(f"Radial(h): h must be callable, got {type(h).__name__}; for example Radial(torch.tanh)")
         super().__init__(**keywords)
         self.h = h
+        self.name = name
 
     def profile(self, r: Tensor) -> Tensor:
         """``h(r)``, checked for shape."""

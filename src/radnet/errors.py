@@ -29,5 +29,9 @@ class InvalidType(RadNetError, TypeError):
     """The wrong kind of thing."""
 
 
+class MissingFile(RadNetError, FileNotFoundError):
+    """A file or folder that is not there."""
+
+
 class StaleResult(RadNetError, RuntimeError):
     """A result was asked for that depends on a network which has changed since."""

@@ -1,0 +1,300 @@
+"""Networks as files: safetensors with a JSON header that says what is inside, written atomically, never unpickled.
+
+Everything is checked before a network is built: the header against the tensors in the file, the shapes against the
+widths, the numbers for being finite. A write goes to a temporary file beside the target and is renamed, so that a crash
+leaves the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor, nn
+
+from .activations import NAMES, Radial, RadialActivation, ShiftedReLU, named_activation
+from .errors import InvalidType, InvalidValue, MissingFile
+from .network import RadNet
+from .widths import check_widths
+
+FORMAT = 1
+_KEY = "radnet"
+_DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+
+ActivationSource = Callable[[Tensor], Tensor] | type[RadialActivation]
+
+
+def save(net: RadNet, path: str | os.PathLike[str]) -> None:
+    """Write a network to a file, atomically; an existing file is replaced.
+
+    Parameters
+    ----------
+    net : RadNet
+        Activations made from a function of your own need a name: ``Radial(h, name="mine")``.
+    path : str or path
+        Usually ends in .safetensors.
+
+    Raises
+    ------
+    InvalidValue
+        If an activation has no name by which it could be found again, or a parameter is not finite.
+
+    Examples
+    --------
+    >>> import os, tempfile, torch, radnet
+    >>> net = radnet.RadNet((2, 5, 1), activation="squash", shift=0.5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "net.safetensors")
+    ...     radnet.save(net, path)
+    ...     again = radnet.load(path)
+    >>> torch.equal(net(torch.ones(3, 2)), again(torch.ones(3, 2)))
+    True
+    """
+    if not isinstance(net, RadNet):
+        raise InvalidType(f"save needs a RadNet, got {type(net).__name__}")
+    state = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
+    _check_finite(state)
+    header = {
+        "format": FORMAT,
+        "widths": net.widths,
+        "bias": net.has_bias,
+        "dtype": _dtype_name(net.weights[0].dtype),
+        "activations": [_describe(rho, i) for i, rho in enumerate(net.activations, start=1)],
+    }
+    write_atomically(path, to_bytes(state, metadata={_KEY: json.dumps(header)}))
+
+
+def load(
+    path: str | os.PathLike[str],
+    activations: Mapping[str, ActivationSource] | None = None,
+    *,
+    device: torch.device | str = "cpu",
+) -> RadNet:
+    """Read a network from a file written by `save`.
+
+    Parameters
+    ----------
+    path : str or path
+    activations : mapping, optional
+        For each named activation that is not built in: its profile h, or its class.
+    device : torch.device or str
+
+    Raises
+    ------
+    MissingFile
+        If there is no such file.
+    InvalidValue
+        If the file is damaged, of another format, or does not hold what its header says; the message names the layer.
+
+    Examples
+    --------
+    >>> import os, tempfile, torch, radnet
+    >>> net = radnet.RadNet((2, 5, 1), radnet.Radial(torch.tanh, name="tanh"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "net.safetensors")
+    ...     radnet.save(net, path)
+    ...     again = radnet.load(path, activations={"tanh": torch.tanh})
+    >>> again.widths, again.activations[0]
+    ((2, 5, 1), Radial(h=tanh))
+    """
+    with _open(path) as file:
+        header = _header(file, path)
+        widths = check_widths(header["widths"])
+        rhos = [
+            _rebuild(entry, i, activations or {}, header["dtype"])
+            for i, entry in enumerate(header["activations"], start=1)
+        ]
+        expected = _expected_shapes(widths, header["bias"], rhos)
+        _check_shapes(file, expected, header["dtype"], path)
+        state = {name: file.get_tensor(name) for name in expected}
+    _check_finite(state)
+    depth = len(widths) - 1
+    net = RadNet.from_parameters(
+        [state[f"layers.{i}.weight"] for i in range(depth)],
+        [state[f"layers.{i}.bias"] for i in range(depth)] if header["bias"] else None,
+        rhos,
+    )
+    net.load_state_dict(state)
+    return net.to(device)
+
+
+def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Copy the tensors of a file into a module that has them all; nothing is copied unless everything fits.
+
+    Examples
+    --------
+    >>> import os, tempfile, torch, radnet
+    >>> net, other = radnet.RadNet((2, 5, 1)), radnet.RadNet((2, 5, 1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "net.safetensors")
+    ...     radnet.save(net, path)
+    ...     radnet.load_into(other, path)
+    >>> torch.equal(net(torch.ones(3, 2)), other(torch.ones(3, 2)))
+    True
+    """
+    own = model.state_dict()
+    with _open(path) as file:
+        names = set(file.keys())
+        for problem, missing in (("the file lacks", set(own) - names), ("the model lacks", names - set(own))):
+            if missing:
+                raise InvalidValue(f"{path}: {problem} {', '.join(sorted(missing))}")
+        for name, value in own.items():
+            shape = tuple(file.get_slice(name).get_shape())
+            if shape != tuple(value.shape):
+                raise InvalidValue(f"{path}: {name} has shape {shape}; the model needs {tuple(value.shape)}")
+        state = {name: file.get_tensor(name) for name in own}
+    _check_finite(state)
+    model.load_state_dict(state)
+
+
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file so that at every moment it holds either its old content or all of the new one."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise MissingFile(f"{target}: there is no folder {target.parent}")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable, where the system can."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --- activations
+
+
+def _describe(rho: RadialActivation, i: int) -> dict[str, Any]:
+    shift = "none" if rho.shift is None else "trainable" if isinstance(rho.shift, nn.Parameter) else "fixed"
+    entry: dict[str, Any] = {"shift": shift}
+    built_in = next((name for name, kind in NAMES.items() if type(rho) is kind), None)
+    if built_in is not None:
+        entry["name"] = built_in
+        if isinstance(rho, ShiftedReLU):
+            entry["b"] = rho.b
+        return entry
+    name = getattr(rho, "name", None)
+    if not isinstance(name, str) or not name or name in NAMES:
+        raise InvalidValue(
+            f"layer {i}: {rho} cannot be saved without a name of its own; use radnet.Radial(h, name=...), or give the "
+            "class an attribute name, and pass it to load(path, activations={name: ...})"
+        )
+    if any(p is not rho.shift for p in (*rho.parameters(), *rho.buffers())):
+        raise InvalidValue(f"layer {i}: {rho} has parameters of its own besides the shift; only the shift can be saved")
+    return {**entry, "name": name, "custom": True}
+
+
+def _rebuild(entry: Any, i: int, given: Mapping[str, ActivationSource], dtype: str) -> RadialActivation:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        raise InvalidValue(f"layer {i}: the header does not say which activation it has")
+    name, kind = entry["name"], entry.get("shift", "none")
+    if kind not in ("none", "fixed", "trainable"):
+        raise InvalidValue(f"layer {i}: unknown kind of shift {kind!r} in the header")
+    shift = {"none": None, "fixed": 0.0, "trainable": "trainable"}[kind]
+    keywords: dict[str, Any] = {"shift": shift, "dtype": _dtype(dtype)}
+    if not entry.get("custom"):
+        return named_activation(name, **keywords, **({"b": entry["b"]} if "b" in entry else {}))
+    if name not in given:
+        raise InvalidValue(
+            f"layer {i}: activation {name!r} is not built in; pass load(path, activations={{{name!r}: h}})"
+        )
+    source = given[name]
+    if isinstance(source, type):
+        rebuilt: RadialActivation = source(**keywords)
+        return rebuilt
+    return Radial(source, name=name, **keywords)
+
+
+# --- checks
+
+
+def _open(path: str | os.PathLike[str]) -> Any:
+    if not Path(path).is_file():
+        raise MissingFile(f"{path}: there is no such file")
+    try:
+        return safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise InvalidValue(f"{path}: not a safetensors file, or damaged ({error})") from error
+
+
+def _header(file: Any, path: Any) -> dict[str, Any]:
+    text = (file.metadata() or {}).get(_KEY)
+    if text is None:
+        raise InvalidValue(f"{path}: a safetensors file, but not one written by radnet; try load_into(model, path)")
+    try:
+        header = json.loads(text)
+        version = header["format"]
+    except (json.JSONDecodeError, TypeError, KeyError) as error:
+        raise InvalidValue(f"{path}: the header is damaged ({error})") from error
+    if version != FORMAT:
+        raise InvalidValue(f"{path}: file format {version!r}; this radnet reads format {FORMAT}")
+    for key, kind in (("widths", list), ("bias", bool), ("dtype", str), ("activations", list)):
+        if not isinstance(header.get(key), kind):
+            raise InvalidValue(f"{path}: the header is damaged: {key} is {header.get(key)!r}")
+    if len(header["activations"]) != len(header["widths"]) - 1:
+        raise InvalidValue(f"{path}: {len(header['widths'])} widths, but {len(header['activations'])} activations")
+    return dict(header)
+
+
+def _expected_shapes(widths: tuple[int, ...], bias: bool, rhos: list[RadialActivation]) -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for i, rho in enumerate(rhos):
+        shapes[f"layers.{i}.weight"] = (widths[i + 1], widths[i])
+        if bias:
+            shapes[f"layers.{i}.bias"] = (widths[i + 1],)
+        if rho.shift is not None:
+            shapes[f"rescalings.{i}.shift"] = ()
+    return shapes
+
+
+def _check_shapes(file: Any, expected: dict[str, tuple[int, ...]], dtype: str, path: Any) -> None:
+    names = set(file.keys())
+    if names != set(expected):
+        odd = ", ".join(sorted(names ^ set(expected)))
+        raise InvalidValue(f"{path}: the tensors in the file are not those the header announces ({odd})")
+    for name, shape in expected.items():
+        part = file.get_slice(name)
+        if tuple(part.get_shape()) != shape:
+            layer = int(name.split(".")[1]) + 1
+            raise InvalidValue(f"{path}: layer {layer}: {name} has shape {tuple(part.get_shape())}; needs {shape}")
+        if _DTYPES.get(part.get_dtype()) != _dtype(dtype):
+            raise InvalidValue(f"{path}: {name} is stored as {part.get_dtype()}, but the header says {dtype}")
+
+
+def _check_finite(state: Mapping[str, Tensor]) -> None:
+    for name, value in state.items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise InvalidValue(f"{name} holds NaN or infinite values")
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _dtype(name: str) -> torch.dtype:
+    for dtype in _DTYPES.values():
+        if _dtype_name(dtype) == name:
+            return dtype
+    raise InvalidValue(f"the header names an unknown dtype {name!r}")

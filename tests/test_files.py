@@ -1,0 +1,216 @@
+"""Files: what goes in comes out, what is damaged is refused with a reason, a crash loses nothing."""
+
+import json
+import os
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+import radnet
+from radnet import files
+from strategies import ACTIVATIONS, Bump
+
+
+class Named(radnet.RadialActivation):
+    name = "cube"
+
+    def profile(self, r):
+        return r**3
+
+
+def write(path, tensors, **changes):
+    """A file whose header is that of a (2, 3, 1) network, with changes."""
+    header = {
+        "format": 1, "widths": [2, 3, 1], "bias": True, "dtype": "float32",
+        "activations": [{"name": "squash", "shift": "none"}, {"name": "identity", "shift": "none"}],
+    }  # fmt: skip
+    header.update(changes)
+    save_file(tensors, path, metadata={"radnet": json.dumps(header)})
+
+
+def tensors(**changes):
+    state = {name: value.clone() for name, value in radnet.RadNet((2, 3, 1), "squash").state_dict().items()}
+    state.update(changes)
+    return {name: value for name, value in state.items() if value is not None}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shift", [None, 0.25, "trainable"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_network_comes_back_to_the_last_bit(dtype, shift, bias, tmp_path, generator):
+    hidden = [ACTIVATIONS[kind](shift=shift, dtype=dtype) for kind in ("step_relu", "squash", "sigmoid")]
+    hidden.insert(1, radnet.ShiftedReLU(0.75))
+    net = radnet.RadNet((2, 3, 4, 5, 3, 1), hidden, bias=bias, generator=generator, dtype=dtype)
+    path = tmp_path / "net.safetensors"
+    radnet.save(net, path)
+    again = radnet.load(path)
+    assert again.widths == net.widths
+    assert again.has_bias == bias
+    assert [repr(a) for a in again.activations] == [repr(a) for a in net.activations]
+    assert list(again.state_dict()) == list(net.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(net.state_dict().values(), again.state_dict().values(), strict=True))
+    assert [p.requires_grad for p in again.parameters()] == [True] * len(list(net.parameters()))
+    x = torch.randn(5, 2, generator=generator).to(dtype)
+    assert torch.equal(again(x), net(x))
+
+
+def test_named_activations_come_back_when_they_are_given(tmp_path, generator):
+    net = radnet.RadNet((2, 4, 4, 1), [radnet.Radial(torch.tanh, name="tanh", shift=0.5), Named()], generator=generator)
+    path = tmp_path / "net.safetensors"
+    radnet.save(net, path)
+    again = radnet.load(path, activations={"tanh": torch.tanh, "cube": Named})
+    x = torch.randn(5, 2, generator=generator)
+    assert torch.equal(again(x), net(x))
+    with pytest.raises(ValueError, match=r"layer 1: activation 'tanh' is not built in; pass load\(path, activations="):
+        radnet.load(path)
+
+
+def test_a_compressed_network_survives_its_file(tmp_path, generator):
+    net = radnet.RadNet((3, 64, 64, 2), "sigmoid", shift="trainable", generator=generator)
+    small = radnet.compress(net).network
+    radnet.save(small, tmp_path / "small.safetensors")
+    x = torch.randn(50, 3, generator=generator)
+    assert radnet.verify(net, radnet.load(tmp_path / "small.safetensors"), x).lossless
+
+
+@pytest.mark.parametrize(
+    ("rho", "message"),
+    [
+        (radnet.Radial(torch.tanh), r"layer 1: Radial\(h=tanh\) cannot be saved without a name of its own"),
+        (radnet.Radial(torch.tanh, name="squash"), "without a name of its own"),
+        (Bump(), r"layer 1: Bump\(\) cannot be saved"),
+        (radnet.Radial(torch.nn.PReLU(), name="prelu"), "has parameters of its own besides the shift"),
+    ],
+)
+def test_activations_that_could_not_be_found_again_are_refused(rho, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        radnet.save(radnet.RadNet((1, 2, 1), rho), tmp_path / "net.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_network_that_is_not_finite_is_not_written(tmp_path):
+    net = radnet.RadNet((1, 2, 1))
+    with torch.no_grad():
+        net.weights[1].fill_(float("nan"))
+    with pytest.raises(ValueError, match=r"layers.1.weight holds NaN or infinite"):
+        radnet.save(net, tmp_path / "net.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+BAD = [
+    ({"format": 2}, {}, "file format 2; this radnet reads format 1"),
+    ({"widths": [2, 3]}, {}, "2 widths, but 2 activations"),
+    ({"widths": [2, 0, 1]}, {}, "entry 1 is 0"),
+    ({"widths": [2, 4, 1]}, {}, r"layer 1: layers.0.weight has shape \(3, 2\); needs \(4, 2\)"),
+    ({"widths": "2,3,1"}, {}, "the header is damaged: widths is"),
+    ({"dtype": "float64"}, {}, "is stored as F32, but the header says float64"),
+    ({"dtype": "int8"}, {}, "unknown dtype 'int8'"),
+    ({"bias": False}, {}, "the tensors in the file are not those the header announces"),
+    ({"activations": [{"name": "relu", "shift": "none"}] * 2}, {}, "unknown activation 'relu'"),
+    ({"activations": [{"shift": "none"}] * 2}, {}, "layer 1: the header does not say which activation"),
+    ({"activations": [{"name": "squash", "shift": "odd"}] * 2}, {}, "unknown kind of shift 'odd'"),
+    ({}, {"layers.1.bias": None}, r"\(layers.1.bias\)"),
+    ({}, {"extra": torch.ones(1)}, r"\(extra\)"),
+    ({}, {"layers.0.weight": torch.full((3, 2), float("inf"))}, "layers.0.weight holds NaN or infinite"),
+    ({}, {"layers.1.weight": torch.ones(1, 4)}, r"layer 2: layers.1.weight has shape \(1, 4\); needs \(1, 3\)"),
+]
+
+
+@pytest.mark.parametrize(("header", "state", "message"), BAD, ids=[m for _, _, m in BAD])
+def test_a_file_that_does_not_hold_what_it_says_is_refused(header, state, message, tmp_path):
+    path = tmp_path / "net.safetensors"
+    write(path, tensors(**state), **header)
+    with pytest.raises(ValueError, match=message) as caught:
+        radnet.load(path)
+    assert isinstance(caught.value, radnet.RadNetError)
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
+        radnet.load(tmp_path / "none.safetensors")
+    with pytest.raises(radnet.RadNetError, match="there is no folder"):
+        radnet.save(radnet.RadNet((1, 1)), tmp_path / "none" / "net.safetensors")
+    with pytest.raises(TypeError, match="save needs a RadNet, got Linear"):
+        radnet.save(torch.nn.Linear(1, 1), tmp_path / "net.safetensors")
+    pickled = tmp_path / "net.pt"
+    pickled.write_bytes(pickle.dumps({"weights": [1, 2, 3]}))
+    with pytest.raises(ValueError, match="not a safetensors file, or damaged"):
+        radnet.load(pickled)
+    foreign = tmp_path / "foreign.safetensors"
+    save_file({"w": torch.ones(1)}, foreign)
+    with pytest.raises(ValueError, match="but not one written by radnet"):
+        radnet.load(foreign)
+    save_file({"w": torch.ones(1)}, foreign, metadata={"radnet": "{not json"})
+    with pytest.raises(ValueError, match="the header is damaged"):
+        radnet.load(foreign)
+
+
+def test_no_truncation_and_no_flipped_header_byte_gives_a_network_silently(tmp_path, count):
+    path = tmp_path / "net.safetensors"
+    net = radnet.RadNet((2, 3, 1), "squash", generator=torch.Generator().manual_seed(0))
+    radnet.save(net, path)
+    data = path.read_bytes()
+    broken = tmp_path / "broken.safetensors"
+    for length in range(0, len(data), max(1, len(data) // count(40, 400))):
+        broken.write_bytes(data[:length])
+        with pytest.raises(ValueError, match="damaged"):
+            radnet.load(broken)
+
+    @settings(max_examples=count(60, 500))
+    @given(st.integers(0, len(data) - 1))
+    def flip(position):
+        broken.write_bytes(data[:position] + bytes([data[position] ^ 0x20]) + data[position + 1 :])
+        try:
+            got = radnet.load(broken)
+        except radnet.RadNetError:
+            return
+        assert got.widths == net.widths  # a flipped bit of a weight is still a number
+
+    flip()
+
+
+def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "net.safetensors"
+    old = radnet.RadNet((1, 2, 1))
+    radnet.save(old, path)
+    before = path.read_bytes()
+    for broken in ("fsync", "replace"):
+
+        def fail(*_):
+            raise OSError("no space left")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, broken, fail)
+            with pytest.raises(OSError, match="no space left"):
+                radnet.save(radnet.RadNet((1, 2, 1)), path)
+        assert path.read_bytes() == before
+        assert [p.name for p in tmp_path.iterdir()] == ["net.safetensors"]
+    radnet.save(radnet.RadNet((1, 2, 1)), path)
+    assert path.read_bytes() != before
+
+
+def test_load_into_copies_all_or_nothing(tmp_path):
+    path = tmp_path / "net.safetensors"
+    radnet.save(radnet.RadNet((2, 3, 1)), path)
+    other = radnet.RadNet((2, 3, 1))
+    radnet.load_into(other, path)
+    assert torch.equal(other.weights[0], radnet.load(path).weights[0])
+    for model, message in (
+        (radnet.RadNet((2, 4, 1)), r"layers.0.weight has shape \(3, 2\); the model needs \(4, 2\)"),
+        (radnet.RadNet((2, 3, 1), bias=False), "the model lacks layers.0.bias"),
+        (radnet.RadNet((2, 3, 1), shift="trainable"), "the file lacks rescalings.0.shift"),
+    ):
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        with pytest.raises(ValueError, match=message):
+            radnet.load_into(model, path)
+        assert all(torch.equal(state[name], value) for name, value in model.state_dict().items())
+
+
+def test_files_have_the_permissions_of_any_other_new_file(tmp_path):
+    files.write_atomically(tmp_path / "a", b"x")
+    (tmp_path / "b").write_bytes(b"x")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
