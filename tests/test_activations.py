@@ -142,3 +142,40 @@ def test_bad_arguments_are_refused_with_a_reason():
         with pytest.raises(kind, match=message) as caught:
             call()
         assert isinstance(caught.value, radnet.RadNetError)
+
+
+def test_a_new_profile_does_not_inherit_an_old_slope(generator):
+    class Tanh(radnet.Squash):
+        def profile(self, r):
+            return torch.tanh(r)
+
+    class Squared(radnet.ShiftedReLU):
+        def profile(self, r):
+            return super().profile(r) ** 2
+
+    v = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    for rho in (Tanh(), Squared(0.1)):
+        assert torch.autograd.gradcheck(rho, (v,))
+
+
+def test_parameters_of_a_profile_are_trained_even_if_it_brings_its_slope(generator):
+    class Scaled(radnet.RadialActivation):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Parameter(torch.tensor(2.0))
+
+        def profile(self, r):
+            return self.a * torch.tanh(r)
+
+        def slope(self, r):
+            return self.a * (1 - torch.tanh(r) ** 2)
+
+    rho = Scaled()
+    v = torch.randn(4, 3, generator=generator, requires_grad=True)
+    rho(v).sum().backward()
+    (expected,) = torch.autograd.grad((rho.a * radnet.Radial(torch.tanh)(v)).sum(), rho.a)
+    torch.testing.assert_close(rho.a.grad, expected)
+
+
+def test_a_module_without_values_can_be_shown():
+    assert repr(radnet.Squash(shift=0.5, device="meta")) == "Squash(shift=?)"

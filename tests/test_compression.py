@@ -1,6 +1,7 @@
 """Algorithm 1 and the theorem: the same function, exactly, with fewer weights."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
@@ -316,7 +317,7 @@ def _conv():
         (lambda: _broken("W", float("nan")), ValueError, "layer 2: weight holds NaN or infinite values; nothing was"),
         (lambda: _broken("b", float("inf")), ValueError, "layer 3: bias holds NaN or infinite"),
         (lambda: _broken("t", float("nan"), shift=True), ValueError, "layer 2: shift holds NaN or infinite"),
-        (_lazy, ValueError, "layers.0.weight is not initialised yet; run the network on a batch"),
+        (_lazy, ValueError, "layer 1: weight is not initialised yet; run the network on a batch"),
         (lambda: radnet.RadNet((2, 5, 1), device="meta"), ValueError, "layers.0.weight is on the meta device"),
         (_no_second_bias, ValueError, "layer 2: biases must be there in all layers or in none"),
         (_conv, TypeError, "layer 2: is a Bilinear"),
@@ -396,3 +397,88 @@ def test_errata_15_only_rows_at_the_threshold_of_step_relu_may_flip(generator, c
     assert on.rows_at_jump > 1500
     assert on.lossless
     assert "rows at a jump of the profile, not judged" in str(on)
+
+
+# --- what belongs to whom
+
+
+def test_nothing_is_shared_in_float64_either(generator):
+    for widths in ((2, 5, 4, 1), (3, 2)):
+        net = radnet.RadNet(widths, "sigmoid", generator=generator, dtype=torch.float64)
+        c = radnet.compress(net)
+        action = radnet.OrthogonalAction.random(widths, generator)
+        own = {p.untyped_storage().data_ptr() for p in net.parameters()}
+        for other in (c.network, c.transformed(), action.apply(net), radnet.widen(net, widths)):
+            assert own.isdisjoint(p.untyped_storage().data_ptr() for p in other.parameters())
+
+
+def test_tied_layers_are_compressed_and_left_as_they_were(generator):
+    net = radnet.RadNet((2, 9, 9, 9, 1), "squash", generator=generator)
+    net.layers[2] = net.layers[1]
+    before = net.weights[1].detach().clone()
+    c = radnet.compress(net)
+    assert c.certificate.lossless
+    assert c.network.widths == (2, 3, 4, 5, 1)
+    assert isinstance(net.weights[1], torch.nn.Parameter)
+    assert torch.equal(net.weights[1], before)
+
+
+def test_a_changed_shift_or_activation_makes_the_result_stale(generator):
+    net = radnet.RadNet((2, 9, 9, 1), "squash", shift=0.5, generator=generator)
+    c = radnet.compress(net)
+    net.activations[0].shift.fill_(5.0)
+    with pytest.raises(RuntimeError, match="has changed since"):
+        c.transformed()
+    c = radnet.compress(net)
+    net.rescalings[0] = radnet.StepReLU()
+    with pytest.raises(RuntimeError, match="has changed since"):
+        c.transformed()
+
+
+def test_a_copied_result_is_as_fresh_as_it_was(generator):
+    net = radnet.RadNet((2, 9, 1), generator=generator)
+    c = radnet.compress(net)
+    for other in (copy.deepcopy(c), pickle.loads(pickle.dumps(c))):
+        assert torch.equal(other.transformed().weights[0], c.transformed().weights[0])
+    with torch.no_grad():
+        net.weights[0].add_(1)
+    with pytest.raises(RuntimeError, match="has changed since"):
+        copy.deepcopy(c).transformed()
+
+
+def test_compression_works_in_inference_mode():
+    with torch.inference_mode():
+        c = radnet.compress(radnet.RadNet((2, 9, 1)))
+        assert c.certificate.lossless
+        assert c.transformed().widths == (2, 9, 1)
+
+
+def test_hooks_of_the_layers_stay(generator):
+    net = radnet.RadNet((2, 9, 1), generator=generator)
+    seen = []
+    net.layers[0].register_forward_hook(lambda module, inputs, output: seen.append(tuple(output.shape)))
+    small = radnet.compress(net).network
+    seen.clear()
+    small(torch.ones(4, 2))
+    assert seen == [(4, 3)]
+
+
+@pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
+def test_lazy_layers_say_so_until_they_have_run(generator):
+    net = radnet.RadNet((2, 9, 9, 1), "squash", generator=generator)
+    net.layers[0] = torch.nn.LazyLinear(9)
+    assert "not initialised" in repr(net)
+    for call in (
+        net.merged,
+        lambda: net.parameter_count,
+        lambda: radnet.widen(net, (2, 9, 9, 1)),
+        lambda: radnet.OrthogonalAction.random((2, 9, 9, 1)).apply(net),
+        lambda: radnet.compression.closed_form(net),
+        lambda: radnet.compress(net),
+    ):
+        with pytest.raises(ValueError, match="layer 1: weight is not initialised yet; run the network on a batch"):
+            call()
+    with pytest.raises(ValueError, match="not initialised yet"):
+        radnet.verify(net, net, torch.ones(2, 2))
+    net(torch.randn(5, 2))
+    assert radnet.compress(net).network.widths == (2, 3, 4, 1)

@@ -3,6 +3,8 @@
 import ast
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,14 @@ def test_the_readme_quotes_commands_that_exist():
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, flags=re.M)) <= targets
     assert readme.index("make reproduce") < 900
     assert readme.index("make test") < 900
+
+
+def test_submodules_are_found_through_the_package_and_torch_waits():
+    code = (
+        "import sys, radnet\n"
+        "assert 'torch' not in sys.modules\n"
+        "radnet.rescaling.rescale, radnet.compression.closed_form, radnet.linalg.signed_qr\n"
+        "from radnet import *\n"
+        "RadNet((1, 2, 1))\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

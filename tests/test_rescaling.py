@@ -369,3 +369,63 @@ def test_bad_input_to_the_kernel_is_refused_with_a_reason():
         with pytest.raises(kind, match=message) as caught:
             call()
         assert isinstance(caught.value, radnet.RadNetError)
+
+
+@pytest.mark.parametrize("kind", [*BUILT_IN, "tanh"])
+def test_second_derivatives_are_finite_for_all_normal_norms(kind, generator):
+    rho = activation(kind, dtype=torch.float32)
+    for exponent in np.arange(-37, 38.1, 0.25):
+        for n in (1, 2, 50):
+            v = torch.randn(1, n, generator=generator).double()
+            v = (v / v.norm() * 10.0**exponent).float().requires_grad_()
+            w = torch.randn(1, n, generator=generator)
+            (first,) = torch.autograd.grad((rho(v) * w).sum(), v, create_graph=True)
+            (second,) = torch.autograd.grad(first.sum(), v, allow_unused=True, materialize_grads=True)
+            assert first.isfinite().all()
+            assert second.isfinite().all(), (exponent, n)
+
+
+@pytest.mark.parametrize("r", [1e-10, 1e-6, 0.3, 3.0])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_single_number_has_the_derivative_of_the_profile(r, sign):
+    """n = 1: the rescaling is the odd continuation of h, and nothing may cancel."""
+    rho = radnet.RadialSigmoid(shift="trainable")
+    s = 1 / (1 + math.exp(-r))
+    for form in (rho, lambda v: composed(v, rho.profile, rho.slope, rho.shift, 1)[0]):
+        v = torch.tensor([[sign * r]], requires_grad=True)
+        y = form(v)
+        gradient, gradient_t = torch.autograd.grad(y.sum(), (v, rho.shift))
+        assert float(y.detach()) == pytest.approx(sign * s, rel=1e-6)
+        assert float(gradient) == pytest.approx(s * (1 - s), rel=1e-6)
+        assert float(gradient_t) == pytest.approx(-sign * s * (1 - s), rel=1e-6)
+    zero = torch.zeros(2, 1, requires_grad=True)
+    (at_zero,) = torch.autograd.grad(radnet.Radial(torch.tanh)(zero).sum(), zero)
+    assert at_zero.tolist() == [[1.0], [1.0]]
+
+
+@pytest.mark.parametrize("r", [1e6, 1e12, 1e30])
+def test_the_slope_of_squash_vanishes_for_long_vectors(r):
+    exact = 2 / r**3
+    assert float(profiles.squash_slope(torch.tensor(r, dtype=torch.float64))) == pytest.approx(exact, rel=1e-10)
+    assert float(slope_of(profiles.squash)(torch.tensor(r, dtype=torch.float64))) == pytest.approx(exact, rel=1e-10)
+    assert float(profiles.squash_slope(torch.tensor(r))) <= 1.01 * exact
+
+
+def test_the_functional_twin_checks_what_the_modules_check():
+    v = torch.randn(2, 3)
+    cases = [
+        ({"blocks": 0}, ValueError, "every block needs"),
+        ({"blocks": (5, -2)}, ValueError, "every block needs"),
+        ({"blocks": 2.0}, TypeError, "blocks=2.0: expected an int"),
+        ({"blocks": True}, TypeError, "blocks=True"),
+        ({"dim": "a"}, TypeError, "dim='a': expected an int"),
+        ({"shift": "trainable"}, TypeError, "shift='trainable': expected a number"),
+        ({"shift": float("nan")}, ValueError, "shift=nan: expected a finite number"),
+        ({"shift": torch.tensor([1.0, 2.0])}, ValueError, r"shift has shape \(2,\); expected one number"),
+    ]
+    for keywords, kind, message in cases:
+        with pytest.raises(kind, match=message):
+            rescale(v, torch.tanh, **keywords)
+    with pytest.raises(TypeError, match="the profile h must be callable, got int"):
+        rescale(v, 3)
+    assert rescale(v, torch.tanh, shift=torch.zeros(1, 1, 1)).shape == (2, 3)

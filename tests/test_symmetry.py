@@ -142,3 +142,25 @@ EYE = torch.eye(3)
 def test_bad_input_is_refused_with_a_reason(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_float32_matrices_are_taken_and_can_be_inverted_and_composed(generator):
+    Q = torch.linalg.qr(torch.randn(50, 50, generator=generator)).Q
+    action = radnet.OrthogonalAction((1, 50, 1), (Q,))
+    assert action.orthogonality_ratio() < 10
+    torch.testing.assert_close(action.matrices[0].float(), Q, rtol=0, atol=1e-5)
+    assert (action @ action.inverse()).orthogonality_ratio() < 100
+    product = action
+    for _ in range(500):
+        product = product @ action
+    assert product.orthogonality_ratio() < 1e4
+
+
+def test_an_action_keeps_its_own_matrices():
+    M = torch.eye(3, dtype=torch.float64)
+    action = radnet.OrthogonalAction((1, 3, 1), (M,))
+    M.mul_(0)
+    assert torch.equal(action.matrices[0], torch.eye(3, dtype=torch.float64))
+    assert len(radnet.OrthogonalAction((1, 3, 1), (Q for Q in [torch.eye(3)])).matrices) == 1
+    with pytest.raises(TypeError, match="expected 1 matrices, got NoneType"):
+        radnet.OrthogonalAction((1, 3, 1), None)

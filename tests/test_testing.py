@@ -173,3 +173,96 @@ def test_hooks_are_gone_after_a_verification():
 def test_verify_refuses_what_it_cannot_judge(a, b, x, kind, message):
     with pytest.raises(kind, match=message):
         radnet.verify(a, b, x)
+
+
+def test_a_module_that_is_used_twice_is_left_as_it_was():
+    rho = radnet.RadialSigmoid(shift="trainable")
+    layer = torch.nn.Linear(3, 3)
+    model = torch.nn.Sequential(layer, rho, layer, rho)
+    before = {name: (id(p), p.detach().clone()) for name, p in model.named_parameters(remove_duplicate=False)}
+    x = torch.randn(5, 3)
+    assert radnet.verify(model, model, x).lossless
+    conditioning(model, x)
+    in_float64(model)(x)
+    for name, p in model.named_parameters(remove_duplicate=False):
+        assert isinstance(p, torch.nn.Parameter)
+        assert (id(p), True) == (before[name][0], torch.equal(p, before[name][1]))
+
+
+def test_conditioning_moves_a_shared_parameter_as_one(generator):
+    class Difference(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Linear(1, 1, bias=False).double()
+            self.b = torch.nn.Linear(1, 1, bias=False).double()
+            self.b.weight = self.a.weight
+
+        def forward(self, x):
+            return self.a(x) - self.b(x)
+
+    assert float(conditioning(Difference(), torch.ones(3, 1).double(), generator=generator).max()) == 0
+
+
+def test_verify_changes_no_statistics_and_refuses_models_without_a_function():
+    x = torch.randn(8, 2)
+    for module in (torch.nn.BatchNorm1d(2), torch.nn.Dropout()):
+        model = torch.nn.Sequential(module)
+        with pytest.raises(ValueError, match="the first model is in training mode and 0 is a"):
+            radnet.verify(model, model, x)
+        assert radnet.verify(model.eval(), model, x).lossless
+
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return x
+
+    counter = Counter()
+    radnet.verify(counter, counter, x)
+    assert counter.calls == 0
+
+
+def test_verify_does_not_broadcast():
+    with pytest.raises(ValueError, match=r"return shapes \(5, 1\) and \(5, 3\)"):
+        radnet.verify(torch.nn.Linear(2, 1), torch.nn.Linear(2, 3), torch.randn(5, 2))
+
+
+def test_what_is_not_finite_is_not_lossless():
+    net = radnet.RadNet((2, 5, 1), "identity")
+    with torch.no_grad():
+        for W in net.weights:
+            W.fill_(3e38)
+    certificate = radnet.compress(net).certificate
+    assert not certificate.lossless
+    assert certificate.rows_not_finite == 256
+    assert "256 rows where F itself is not finite" in str(certificate)
+    with pytest.raises(ValueError, match="at least one row"):
+        radnet.compress(radnet.RadNet((2, 5, 1)), torch.zeros(3, 0, 2))
+    with pytest.raises(AssertionError, match="does not commute"):
+        assert_commutes_with_rotations(lambda v: v * math.nan, torch.randn(2, 3))
+
+
+def test_jumps_are_watched_when_the_activation_is_called_by_keyword():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = radnet.StepReLU()
+
+        def forward(self, x):
+            return self.act(v=x)
+
+    certificate = radnet.verify(Model(), Model(), torch.tensor([[1.0, 0.0], [2.0, 0.0]]))
+    assert certificate.rows_at_jump == 1
+
+
+def test_integers_are_refused():
+    with pytest.raises(TypeError, match="the inputs are torch.int64; verify needs floating point"):
+        radnet.verify(torch.nn.Embedding(3, 2), torch.nn.Embedding(3, 2), torch.tensor([0, 1]))
+    with pytest.raises(TypeError, match="return torch.int64; a gap needs floating point"):
+        functional_gap(lambda x: x.long(), lambda x: x.long(), torch.ones(2, 1))
+    with pytest.raises(TypeError, match="x is list"):
+        assert_commutes_with_rotations(torch.relu, [1.0])
+    assert_commutes_with_rotations(radnet.Squash(blocks=2), torch.randn(3, 4), blocks=2)

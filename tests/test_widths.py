@@ -59,6 +59,10 @@ def test_whole_numbers_of_any_kind_are_widths():
         ((True, 2), TypeError, r"entry 0 is True"),
         (5, TypeError, "widths 5: expected a sequence of whole numbers"),
         ("12", TypeError, "widths '12': expected a sequence"),
+        (np.array(3), TypeError, "expected a sequence of whole numbers"),
+        (torch.tensor(3), TypeError, "expected a sequence of whole numbers"),
+        (np.array([[1, 2], [3, 4]]), TypeError, "entry 0 is array"),
+        (torch.tensor([1.5, 2.0]), TypeError, "entry 0 is tensor"),
     ],
 )
 def test_bad_widths_are_refused_with_a_reason(widths, kind, message):

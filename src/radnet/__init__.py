@@ -42,7 +42,21 @@ _HOME = {
     "OrthogonalAction": "symmetry",
     "reduced_widths": "widths",
 }
-_SUBMODULES = ("testing",)
+_SUBMODULES = (
+    "activations",
+    "compression",
+    "descent",
+    "experiments",
+    "files",
+    "linalg",
+    "network",
+    "profiles",
+    "rescaling",
+    "symmetry",
+    "testing",
+    "training",
+    "widths",
+)
 
 __all__ = [
     "Identity",

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import abc
 import difflib
-import math
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +16,7 @@ from torch import Tensor, nn
 
 from . import profiles
 from .errors import InvalidType, InvalidValue
-from .rescaling import rescale, slope_of
+from .rescaling import check_blocks, check_dim, check_number, rescale, slope_of
 
 Shift = float | Literal["trainable"] | None
 
@@ -56,6 +54,11 @@ class RadialActivation(nn.Module, abc.ABC):
     jumps: ClassVar[tuple[float, ...]] = ()
     shift: Tensor | None
 
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "profile" in vars(cls) and "slope" not in vars(cls):
+            cls.slope = RadialActivation.slope  # type: ignore[method-assign]  # a new profile has not the old derivative
+
     def __init__(
         self,
         *,
@@ -66,8 +69,8 @@ class RadialActivation(nn.Module, abc.ABC):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.dim = _check_dim(dim)
-        self.blocks = _check_blocks(blocks)
+        self.dim = check_dim(dim)
+        self.blocks = check_blocks(blocks)
         if shift is None:
             self.register_parameter("shift", None)
         elif isinstance(shift, str):
@@ -75,7 +78,7 @@ class RadialActivation(nn.Module, abc.ABC):
                 raise InvalidValue(f'shift={shift!r}: expected None, a number or "trainable"')
             self.shift = nn.Parameter(torch.zeros((), device=device, dtype=dtype))
         else:
-            self.register_buffer("shift", torch.tensor(_check_number("shift", shift), device=device, dtype=dtype))
+            self.register_buffer("shift", torch.tensor(check_number("shift", shift), device=device, dtype=dtype))
 
     @abc.abstractmethod
     def profile(self, r: Tensor) -> Tensor:
@@ -96,7 +99,7 @@ class RadialActivation(nn.Module, abc.ABC):
         if isinstance(self.shift, nn.Parameter):
             parts.append('shift="trainable"')
         elif self.shift is not None:
-            parts.append(f"shift={self.shift.item():g}")
+            parts.append("shift=?" if self.shift.is_meta else f"shift={self.shift.item():g}")
         if self.dim != -1:
             parts.append(f"dim={self.dim}")
         if self.blocks is not None:
@@ -164,7 +167,7 @@ class ShiftedReLU(RadialActivation):
 
     def __init__(self, b: float = 0.5, **keywords: Any) -> None:
         super().__init__(**keywords)
-        self.b = _check_number("b", b)
+        self.b = check_number("b", b)
 
     def profile(self, r: Tensor) -> Tensor:
         """``h(r) = max(0, r - b)``."""
@@ -224,8 +227,10 @@ class Radial(RadialActivation):
     def profile(self, r: Tensor) -> Tensor:
         """``h(r)``, checked for shape."""
         value = self.h(r)
-        if not isinstance(value, Tensor) or value.shape != r.shape:
-            got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        if not isinstance(value, Tensor) or value.shape != r.shape or not value.is_floating_point():
+            got: Any = type(value).__name__
+            if isinstance(value, Tensor):
+                got = tuple(value.shape) if value.shape != r.shape else value.dtype
             raise InvalidValue(
                 f"Radial(h): h got norms of shape {tuple(r.shape)} and returned {got}; it must work elementwise "
                 "(a constant c is lambda r: torch.full_like(r, c))"
@@ -260,28 +265,3 @@ def named_activation(name: str, **keywords: Any) -> RadialActivation:
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidValue(f"unknown activation {name!r}; {hint}known names: {', '.join(sorted(NAMES))}") from None
     return kind(**keywords)
-
-
-def _check_number(what: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidType(f"{what}={value!r}: expected a number, got {type(value).__name__}")
-    if not math.isfinite(value):
-        raise InvalidValue(f"{what}={value!r}: expected a finite number")
-    return float(value)
-
-
-def _check_dim(dim: Any) -> int:
-    if isinstance(dim, bool) or not isinstance(dim, int):
-        raise InvalidType(f"dim={dim!r}: expected an int, the axis along which a vector lies")
-    return dim
-
-
-def _check_blocks(blocks: Any) -> int | tuple[int, ...] | None:
-    if blocks is None:
-        return None
-    sizes = (blocks,) if isinstance(blocks, int) else tuple(blocks) if isinstance(blocks, Sequence) else None
-    if sizes is None or any(isinstance(k, bool) or not isinstance(k, int) for k in sizes):
-        raise InvalidType(f"blocks={blocks!r}: expected an int (how many) or a sequence of ints (their sizes)")
-    if not sizes or min(sizes) < 1:
-        raise InvalidValue(f"blocks={blocks!r}: every block needs at least one entry")
-    return blocks if isinstance(blocks, int) else sizes

@@ -56,7 +56,7 @@ def inspect(
 @app.command()
 def reproduce(
     trials: Annotated[int, typer.Option(help="Initialisations.", min=1)] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of the first trial; the others follow.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the first trial; the others follow.", min=0, max=2**62)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -33,5 +33,9 @@ class MissingFile(RadNetError, FileNotFoundError):
     """A file or folder that is not there."""
 
 
+class Diverged(RadNetError, ArithmeticError):
+    """Training left the numbers."""
+
+
 class StaleResult(RadNetError, RuntimeError):
     """A result was asked for that depends on a network which has changed since."""

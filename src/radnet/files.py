@@ -104,7 +104,7 @@ def load(
     >>> again.widths, again.activations[0]
     ((2, 5, 1), Radial(h=tanh))
     """
-    with _open(path) as file:
+    with open_safetensors(path) as file:
         header = _header(file, path)
         widths = check_widths(header["widths"])
         rhos = [
@@ -140,7 +140,7 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
     True
     """
     own = model.state_dict()
-    with _open(path) as file:
+    with open_safetensors(path) as file:
         names = set(file.keys())
         for problem, missing in (("the file lacks", set(own) - names), ("the model lacks", names - set(own))):
             if missing:
@@ -230,7 +230,8 @@ def _rebuild(entry: Any, i: int, given: Mapping[str, ActivationSource], dtype: s
 # --- checks
 
 
-def _open(path: str | os.PathLike[str]) -> Any:
+def open_safetensors(path: str | os.PathLike[str]) -> Any:
+    """The file, opened for reading, or a reason why not."""
     if not Path(path).is_file():
         raise MissingFile(f"{path}: there is no such file")
     try:

@@ -9,16 +9,19 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.parameter import is_lazy
 
 from .activations import RadialActivation, Shift, named_activation
 from .errors import InvalidType, InvalidValue
 from .initialization import balance, draw_balanced, draw_like_linear
 from .linalg import pad
+from .rescaling import check_number
 from .widths import check_widths
 
 ActivationLike = str | RadialActivation
@@ -78,8 +81,8 @@ class RadNet(nn.Module):
     ) -> None:
         super().__init__()
         n = check_widths(widths)
-        if dtype is not None and not dtype.is_floating_point:
-            raise InvalidType(f"dtype={dtype}: a radial network needs a real floating-point dtype")
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise InvalidType(f"dtype={dtype!r}: a radial network needs a real floating-point dtype")
         hidden = _hidden_activations(activation, len(n) - 2, shift, device, dtype)
         last = _as_activation(output, f"output layer {len(n) - 1}", None, device, dtype)
         place = device if device is not None else torch.get_default_device()
@@ -152,15 +155,24 @@ class RadNet(nn.Module):
     @property
     def parameter_count(self) -> int:
         """Number of trainable numbers: weights, biases, trainable shifts."""
+        self.check_initialised()
         return sum(p.numel() for p in self.parameters())
 
+    def check_initialised(self) -> None:
+        """Raise `InvalidValue`, naming the layer, if a parameter is lazy and has no values yet."""
+        for i, (layer, rho) in enumerate(zip(self.layers, self.rescalings, strict=True), start=1):
+            for name, p in (*layer.named_parameters(), *rho.named_parameters()):
+                if is_lazy(p):
+                    raise InvalidValue(f"layer {i}: {name} is not initialised yet; run the network on a batch first")
+
     def merged(self) -> tuple[Tensor, ...]:
-        """``A_i = [b_i W_i]`` for each layer; without biases the first column is 0.
+        """``A_i = [b_i W_i]`` for each layer; without biases the first column is 0 (`from_merged` makes it a bias).
 
         >>> net = RadNet((2, 3, 1))
         >>> [tuple(A.shape) for A in net.merged()]
         [(3, 3), (1, 4)]
         """
+        self.check_initialised()
         return tuple(
             torch.cat([W.new_zeros(W.shape[0], 1) if b is None else b.unsqueeze(1), W], dim=1)
             for W, b in zip(self.weights, self.biases, strict=True)
@@ -190,6 +202,8 @@ class RadNet(nn.Module):
     def _check_input(self, x: Tensor) -> None:
         if not isinstance(x, Tensor):
             raise InvalidType(f"RadNet needs a tensor, got {type(x).__name__}; use torch.as_tensor")
+        if isinstance(self.layers[0], LazyModuleMixin):  # this call gives it its shape
+            return
         weight = self._linears()[0].weight
         if not x.is_floating_point():
             raise InvalidType(f"RadNet needs a floating-point input, got {x.dtype}; use x.to({weight.dtype})")
@@ -203,7 +217,8 @@ class RadNet(nn.Module):
 
     def extra_repr(self) -> str:
         """Widths and parameter count."""
-        return f"widths={self.widths}, parameters={self.parameter_count}"
+        lazy = any(is_lazy(p) for p in self.parameters())
+        return f"widths={self.widths}, parameters={'not initialised' if lazy else self.parameter_count}"
 
     # --- from parameters
 
@@ -234,6 +249,11 @@ class RadNet(nn.Module):
         [4.0, 5.0]
         """
         W, b = _check_parameters(weights, biases)
+        if not isinstance(activations, Iterable):
+            raise InvalidType(
+                f"activations is a {type(activations).__name__}; give one for each layer, the last included"
+            )
+        activations = activations if isinstance(activations, str | RadialActivation) else list(activations)
         if isinstance(activations, str | RadialActivation) or len(activations) != len(W):
             count = 1 if isinstance(activations, str | RadialActivation) else len(activations)
             raise InvalidValue(f"got {count} activations for {len(W)} layers; give one for each, the last included")
@@ -254,7 +274,7 @@ class RadNet(nn.Module):
         >>> all(torch.equal(a, b) for a, b in zip(net.merged(), again.merged(), strict=True))
         True
         """
-        A = [torch.as_tensor(A_i) for A_i in matrices]
+        A = _tensors(matrices, "merged matrices")
         for i, A_i in enumerate(A, start=1):
             if A_i.ndim != 2 or A_i.shape[1] < 2:
                 raise InvalidValue(f"layer {i}: merged matrix [b W] has shape {tuple(A_i.shape)}; needs (n, 1 + n_in)")
@@ -267,11 +287,12 @@ class RadNet(nn.Module):
         """
         layers = []
         for old, W, b in zip(self._linears(), weights, biases, strict=True):
-            layer = _linear(W.to(old.weight), None if b is None else b.to(old.weight))
+            copied = [None if p is None else p.detach().to(old.weight, copy=True) for p in (W, b)]  # nothing is shared
+            layer = _linear(cast("Tensor", copied[0]), copied[1], like=old)
             layer.weight.requires_grad_(old.weight.requires_grad)
             if layer.bias is not None and old.bias is not None:
                 layer.bias.requires_grad_(old.bias.requires_grad)
-            layers.append(layer.train(old.training))
+            layers.append(layer)
         # the memo stands in for the old layers, so that the wide weights are never copied
         return copy.deepcopy(self, {id(self.layers): nn.ModuleList(layers).train(self.layers.training)})
 
@@ -302,14 +323,15 @@ def widen(
     """
     if not isinstance(net, RadNet):
         raise InvalidType(f"widen needs a RadNet, got {type(net).__name__}")
+    net.check_initialised()
     n, old = check_widths(widths), net.widths
     if len(n) != len(old) or n[0] != old[0] or n[-1] != old[-1] or any(a < b for a, b in zip(n, old, strict=True)):
         raise InvalidValue(
             f"widths {n}: cannot widen a network of widths {old}; keep its depth, its input {old[0]} and "
             f"output {old[-1]}, and make no layer smaller"
         )
-    if not (math.isfinite(fill) and fill >= 0):
-        raise InvalidValue(f"fill={fill!r}: expected a finite number that is not negative")
+    if check_number("fill", fill) < 0:
+        raise InvalidValue(f"fill={fill!r}: expected a number that is not negative")
     weights, biases = [], []
     for i, (W, b) in enumerate(zip(net.weights, net.biases, strict=True)):
         wide = pad(W.detach(), n[i + 1], n[i])
@@ -322,9 +344,16 @@ def widen(
     return net.with_parameters(weights, biases)
 
 
-def _linear(W: Tensor, b: Tensor | None) -> nn.Linear:
-    """nn.Linear around given tensors, without drawing weights first."""
+def _linear(W: Tensor, b: Tensor | None, like: nn.Linear | None = None) -> nn.Linear:
+    """nn.Linear around given tensors, without drawing weights first; with the hooks and the mode of another one."""
     layer = nn.Linear(W.shape[1], W.shape[0], bias=b is not None, device="meta", dtype=W.dtype)
+    if type(like) is nn.Linear:
+        kept = {
+            name: value.copy() for name, value in vars(like).items() if name.endswith(("_hooks", "_hooks_with_kwargs"))
+        }
+        vars(layer).update(kept)
+    if like is not None:
+        layer.train(like.training)
     layer.weight = nn.Parameter(W.detach().contiguous())
     if b is not None:
         layer.bias = nn.Parameter(b.detach().contiguous())
@@ -350,6 +379,8 @@ def _as_activation(given: Any, where: str, shift: Shift, device: Any, dtype: Any
         return named_activation(given, shift=shift, device=device, dtype=dtype)
     if not isinstance(given, RadialActivation):
         hint = "wrap a profile in radnet.Radial(h)" if callable(given) else "give a name or a radnet activation"
+        if isinstance(given, type) and issubclass(given, RadialActivation):
+            raise InvalidType(f"{where}: activation is the class {given.__name__}; did you mean {given.__name__}()?")
         raise InvalidType(f"{where}: activation is a {type(given).__name__}, which is not radial; {hint}")
     if shift is not None:
         raise InvalidValue(f"{where}: shift={shift!r} goes with activations given by name; give it to the module")
@@ -364,7 +395,7 @@ def _as_activation(given: Any, where: str, shift: Shift, device: Any, dtype: Any
 def _check_parameters(
     weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None
 ) -> tuple[list[Tensor], list[Tensor | None]]:
-    W = [torch.as_tensor(W_i) for W_i in weights]
+    W = _tensors(weights, "weights")
     if not W:
         raise InvalidValue("no weights: a network needs at least one layer")
     b: list[Tensor | None] = [None] * len(W) if biases is None else [_tensor_or_none(b_i) for b_i in biases]
@@ -394,5 +425,12 @@ def _check_parameters(
     return [W_i.detach().clone() for W_i in W], [None if b_i is None else b_i.detach().clone() for b_i in b]
 
 
+def _tensors(given: Any, what: str) -> list[Tensor]:
+    try:
+        return [torch.as_tensor(part) for part in given]
+    except (TypeError, ValueError) as error:
+        raise InvalidType(f"{what}: expected one tensor for each layer ({error})") from None
+
+
 def _tensor_or_none(b: Any) -> Tensor | None:
-    return None if b is None else torch.as_tensor(b)
+    return None if b is None else _tensors([b], "biases")[0]

@@ -6,11 +6,10 @@ to norms, or to norms less a shift, so its argument may be negative.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
-
-#: beyond this, squash is 1 and its derivative 0 to the last bit of float64; below it, squares do not overflow float32
-_SQUASH_IS_ONE = 1e9
 
 
 def identity(r: Tensor) -> Tensor:
@@ -43,13 +42,13 @@ def squash(r: Tensor) -> Tensor:
     >>> squash(torch.tensor([0.0, 1.0, 1e30]))
     tensor([0.0000, 0.5000, 1.0000])
     """
-    q = r.clamp(-_SQUASH_IS_ONE, _SQUASH_IS_ONE).square()
+    largest = math.sqrt(torch.finfo(r.dtype).max) / 2  # there h is 1 and its derivative 0 to the last bit
+    q = r.clamp(-largest, largest).square()
     return q / (q + 1)
 
 
 def squash_slope(r: Tensor) -> Tensor:
-    """``h'(r) = 2r / (r^2 + 1)^2``, written as a product of factors that do not overflow."""
-    r = r.clamp(-_SQUASH_IS_ONE, _SQUASH_IS_ONE)
+    """``h'(r) = 2r / (r^2 + 1)^2``; where the square overflows it is 0."""
     q = r.square() + 1
     return 2 * (r / q) / q
 

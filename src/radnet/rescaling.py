@@ -18,6 +18,7 @@ Two forms of the same function: `composed` is made of differentiable operations 
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -93,6 +94,10 @@ def rescale(
             [0.0000, 0.0000]])
     """
     axis = _check_input(v, dim)
+    if not callable(h):
+        raise InvalidType(f"the profile h must be callable, got {type(h).__name__}")
+    shift = _check_shift(shift)
+    blocks = check_blocks(blocks)
     if blocks is None:
         return _rescale_axis(v, h, slope, shift, axis)
     sizes = block_sizes(blocks, v.shape[axis])
@@ -109,12 +114,48 @@ def block_sizes(blocks: int | Sequence[int], n: int) -> list[int]:
     ([2, 2, 2], [3, 5])
     """
     if isinstance(blocks, int):
-        if n % blocks:
+        if n % blocks or n < blocks:
             raise InvalidValue(f"blocks={blocks}: an axis of {n} entries does not split into {blocks} equal blocks")
         return [n // blocks] * blocks
     if sum(blocks) != n:
         raise InvalidValue(f"blocks={tuple(blocks)}: the sizes add up to {sum(blocks)}, but the axis has {n} entries")
     return list(blocks)
+
+
+def check_blocks(blocks: Any) -> int | tuple[int, ...] | None:
+    """What ``blocks=`` may be: None, how many, or their sizes."""
+    if blocks is None:
+        return None
+    sizes = (blocks,) if isinstance(blocks, int) else tuple(blocks) if isinstance(blocks, list | tuple) else None
+    if sizes is None or any(isinstance(k, bool) or not isinstance(k, int) for k in sizes):
+        raise InvalidType(f"blocks={blocks!r}: expected an int (how many) or a sequence of ints (their sizes)")
+    if not sizes or min(sizes) < 1:
+        raise InvalidValue(f"blocks={blocks!r}: every block needs at least one entry")
+    return blocks if isinstance(blocks, int) else sizes
+
+
+def check_dim(dim: Any) -> int:
+    """What ``dim=`` may be: an int."""
+    if isinstance(dim, bool) or not isinstance(dim, int):
+        raise InvalidType(f"dim={dim!r}: expected an int, the axis along which a vector lies")
+    return dim
+
+
+def check_number(what: str, value: Any) -> float:
+    """A finite number as a float."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidType(f"{what}={value!r}: expected a number, got {type(value).__name__}")
+    if not math.isfinite(value):
+        raise InvalidValue(f"{what}={value!r}: expected a finite number")
+    return float(value)
+
+
+def _check_shift(shift: Any) -> Tensor | float | None:
+    if isinstance(shift, Tensor):
+        if shift.numel() != 1:
+            raise InvalidValue(f"shift has shape {tuple(shift.shape)}; expected one number")
+        return shift.reshape(()) if shift.ndim else shift
+    return None if shift is None else check_number("shift", shift)
 
 
 def _check_input(v: Tensor, dim: int) -> int:
@@ -125,16 +166,15 @@ def _check_input(v: Tensor, dim: int) -> int:
         raise InvalidType(
             f"radial rescaling needs a real floating-point tensor, got {v.dtype}; convert it, for example x.float()"
         )
-    if not -v.ndim <= dim < v.ndim:
+    if not -v.ndim <= check_dim(dim) < v.ndim:
         raise InvalidValue(f"dim={dim}: the input of shape {tuple(v.shape)} has no such axis")
     return dim % v.ndim
 
 
 def _rescale_axis(v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | float | None, dim: int) -> Tensor:
     """Choose between the two forms; the choice never changes the function."""
-    own_parameters = slope is None and _has_own_parameters(h, v)
     dh = slope if slope is not None else slope_of(h)
-    if own_parameters or torch.compiler.is_compiling() or _inside_transform() or _has_tangent(v, shift):
+    if _has_own_parameters(h, v) or torch.compiler.is_compiling() or _inside_transform() or _has_tangent(v, shift):
         return composed(v, h, dh, shift, dim)[0]
     out: Tensor = _Rescale.apply(v, shift, h, dh, dim)  # type: ignore[no-untyped-call]
     return out
@@ -195,13 +235,18 @@ def origin(h: Profile, slope: Profile, t: Tensor) -> Origin:
 
 
 def _power_of_two(v: Tensor, dim: int) -> Tensor:
-    """Per row, the power of two that brings the norm of v into the ordinary range (1 if it is there)."""
-    low, high = ordinary_range(v.dtype)
-    square = v.detach().square().sum(dim, keepdim=True)
-    one = torch.ones_like(square)
-    # float32: norms in [2^-149, 2^-48) are moved to [2^-53, 2^48), those in (2^48, 2^128) to (2^-24, 2^56)
-    up, down = high * high, low * math.sqrt(low)
-    return torch.where(square > high * high, one * down, torch.where(square < low * low, one * up, one))
+    """Per row, a power of two that brings the norm of v near 1; 1 if it is within the square root of the range."""
+    v = v.detach()
+    size = v.abs().amax(dim, keepdim=True) if v.shape[dim] else v.sum(dim, keepdim=True)
+    step = 3 * math.frexp(torch.finfo(v.dtype).max)[1] // 8  # float32: 2^48, float64: 2^384
+    c = torch.ones_like(size)
+    # float32: below 2^-24 times 2^48, below 2^-72 times 2^96, below 2^-120 times 2^120
+    for bound, power in ((-0.5, 1.0), (-1.5, 2.0), (-2.5, 2.5)):
+        c = torch.where(size < 2.0 ** (bound * step), 2.0 ** (power * step), c)
+    # above 2^24 times 2^-24, above 2^48 times 2^-48, ...: never below 1, since g(r)/q is divided by q again
+    for power in (0.5, 1.0, 1.5, 2.0):
+        c = torch.where(size > 2.0 ** (power * step), 2.0 ** (-power * step), c)
+    return c
 
 
 def as_shift(shift: Tensor | float | None, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -223,6 +268,11 @@ def composed(v: Tensor, h: Profile, slope: Profile, shift: Tensor | float | None
     a = v.to(accumulation_dtype(v.dtype))
     t = as_shift(shift, a.dtype, a.device)
     floor, slope0 = origin(h, slope, t.detach())
+    if a.shape[dim] == 1:  # a number: h(|v| - t) times its sign, and nothing to cancel
+        at_origin = a.detach().abs() <= floor
+        r = torch.where(at_origin, torch.ones_like(a), a.abs())
+        y = torch.where(at_origin, slope0 * a, h(r - t) * a.detach().sign())
+        return y.to(v.dtype), torch.where(at_origin, torch.zeros_like(r), r)
     c = _power_of_two(a, dim)
     square = (a * c).square().sum(dim, keepdim=True)
     at_origin = square.detach().sqrt() / c <= floor
@@ -272,6 +322,12 @@ def backward(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of v and t from the gradient of the value: the two lines at the top of this file."""
     a, ga = v.to(r.dtype), gy.to(r.dtype)
+    if v.shape[dim] == 1:  # a number: the tangent space is empty, and the two terms in s would have to cancel
+        at_origin = r == 0
+        dg = slope(less_shift(torch.where(at_origin, torch.ones_like(r), r), shift))
+        slope0 = origin(h, slope, as_shift(shift, r.dtype, r.device)).slope
+        grad = ga * torch.where(at_origin, slope0, dg)
+        return grad.to(v.dtype), torch.where(at_origin, torch.zeros_like(r), dg * ga * a.sign())
     if ordinary:
         x = less_shift(r, shift)
         s, dg = h(x) / r, slope(x)

@@ -6,18 +6,18 @@ action is a tuple of L - 1 orthogonal matrices, one for each hidden layer, in fl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from .errors import InvalidType, InvalidValue
-from .linalg import haar_orthogonal, matmul64, orthogonality_ratio
+from .linalg import haar_orthogonal, matmul64, orthogonality_ratio, signed_qr
 from .network import NetworkT, RadNet
 from .widths import check_widths
 
-#: LAPACK's bound on the orthogonality ratio, with room for products of a few matrices
+#: LAPACK's bound on the orthogonality ratio is 10; a given matrix may be a product of a few
 MAX_ORTHOGONALITY_RATIO = 100.0
 
 
@@ -51,22 +51,21 @@ class OrthogonalAction:
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", check_widths(self.widths))
         hidden = self.widths[1:-1]
-        if len(self.matrices) != len(hidden):
-            raise InvalidValue(
-                f"got {len(self.matrices)} matrices; widths {self.widths} have {len(hidden)} hidden layers"
-            )
-        for i, (Q, n) in enumerate(zip(self.matrices, hidden, strict=True), start=1):
-            if not isinstance(Q, Tensor) or not Q.is_floating_point():
-                raise InvalidType(f"layer {i}: expected a real floating-point matrix")
-            if Q.shape != (n, n):
-                raise InvalidValue(f"layer {i}: matrix has shape {tuple(Q.shape)}; width {n} needs ({n}, {n})")
-            ratio = orthogonality_ratio(Q)
-            if not ratio <= MAX_ORTHOGONALITY_RATIO:
-                raise InvalidValue(
-                    f"layer {i}: matrix is not orthogonal, ||I - Q^T Q|| = {ratio:.3g} n eps; "
-                    "take Q of radnet.linalg.signed_qr"
-                )
-        object.__setattr__(self, "matrices", tuple(Q.detach().double() for Q in self.matrices))
+        if not isinstance(self.matrices, Iterable):
+            raise InvalidType(f"expected {len(hidden)} matrices, got {type(self.matrices).__name__}")
+        given = tuple(self.matrices)
+        if len(given) != len(hidden):
+            raise InvalidValue(f"got {len(given)} matrices; widths {self.widths} have {len(hidden)} hidden layers")
+        kept = tuple(_checked(Q, n, i) for i, (Q, n) in enumerate(zip(given, hidden, strict=True), start=1))
+        object.__setattr__(self, "matrices", kept)
+
+    @classmethod
+    def _trusted(cls, widths: tuple[int, ...], matrices: Iterable[Tensor]) -> OrthogonalAction:
+        """An action made of others, which need not be checked again."""
+        action = object.__new__(cls)
+        object.__setattr__(action, "widths", widths)
+        object.__setattr__(action, "matrices", tuple(matrices))
+        return action
 
     @classmethod
     def random(cls, widths: Sequence[int], generator: torch.Generator | None = None) -> OrthogonalAction:
@@ -99,6 +98,7 @@ class OrthogonalAction:
         """
         if not isinstance(net, RadNet):
             raise InvalidType(f"an orthogonal action needs a RadNet, got {type(net).__name__}")
+        net.check_initialised()
         if net.widths != self.widths:
             raise InvalidValue(f"this action is for widths {self.widths}, the network has widths {net.widths}")
         weights, biases = [], []
@@ -116,7 +116,7 @@ class OrthogonalAction:
 
     def inverse(self) -> OrthogonalAction:
         """``Q^-1``, which is the transpose."""
-        return OrthogonalAction(self.widths, tuple(Q.mT for Q in self.matrices))
+        return self._trusted(self.widths, (Q.mT for Q in self.matrices))
 
     def __matmul__(self, other: OrthogonalAction) -> OrthogonalAction:
         """The composition: ``(Q @ P).apply(net)`` is ``Q.apply(P.apply(net))``."""
@@ -125,4 +125,20 @@ class OrthogonalAction:
         if other.widths != self.widths:
             raise InvalidValue(f"cannot compose actions for widths {self.widths} and {other.widths}")
         products = (Q @ P.to(Q.device) for Q, P in zip(self.matrices, other.matrices, strict=True))
-        return OrthogonalAction(self.widths, tuple(products))
+        return self._trusted(self.widths, products)
+
+
+def _checked(Q: Tensor, n: int, i: int) -> Tensor:
+    """A copy of the matrix of layer i in float64, once it is known to be orthogonal."""
+    if not isinstance(Q, Tensor) or not Q.is_floating_point():
+        raise InvalidType(f"layer {i}: expected a real floating-point matrix")
+    if Q.shape != (n, n):
+        raise InvalidValue(f"layer {i}: matrix has shape {tuple(Q.shape)}; width {n} needs ({n}, {n})")
+    ratio = orthogonality_ratio(Q.detach())
+    if not ratio <= MAX_ORTHOGONALITY_RATIO:
+        raise InvalidValue(
+            f"layer {i}: matrix is not orthogonal, ||I - Q^T Q|| = {ratio:.3g} n eps; take Q of radnet.linalg.signed_qr"
+        )
+    if Q.dtype == torch.float64:
+        return Q.detach().clone()
+    return signed_qr(Q.detach().double()).Q  # orthogonal in float64 too: its R is the identity to rounding

@@ -7,7 +7,8 @@ D(x))``, where D(x) is how far F(x) moves when weights, biases and x move by one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from .errors import InvalidType, InvalidValue
 from .linalg import ROWS_AT_ONCE, haar_orthogonal
+from .rescaling import block_sizes
 
 Function = Callable[[Tensor], Tensor]
 
@@ -73,14 +75,15 @@ def functional_gap(f: Function, g: Function, x: Tensor) -> FunctionalGap:
     (0.0, 0.0)
     """
     with torch.no_grad():
-        a, b = f(x), g(x)
-    if a.shape != b.shape:
-        raise InvalidValue(f"the functions return shapes {tuple(a.shape)} and {tuple(b.shape)}; nothing to compare")
-    return gap_of(a, b)
+        return gap_of(f(x), g(x))
 
 
 def gap_of(a: Tensor, b: Tensor) -> FunctionalGap:
     """The gap between two batches of values."""
+    if a.shape != b.shape:
+        raise InvalidValue(f"the functions return shapes {tuple(a.shape)} and {tuple(b.shape)}; nothing to compare")
+    if not a.is_floating_point():
+        raise InvalidType(f"the functions return {a.dtype}; a gap needs floating point")
     eps = torch.finfo(a.dtype).eps
     a, b = _as_rows(a).double(), _as_rows(b).double()
     same = (a == b) | (a.isnan() & b.isnan())
@@ -112,10 +115,12 @@ def conditioning(f: Function, x: Tensor, *, draws: int = DRAWS, generator: torch
     True
     """
     with torch.no_grad():
-        reference = _as_rows(f(x)).double()
+        with substituted(f, as_it_is):
+            reference = _as_rows(f(x)).double()
         moved = torch.zeros(reference.shape[0], dtype=torch.float64, device=reference.device)
         for _ in range(draws):
-            nearby = _as_rows(_call(f, _nudged_state(f, generator), _nudged(x, generator))).double()
+            with substituted(f, lambda value: _nudged(value.detach(), generator)):
+                nearby = _as_rows(f(_nudged(x, generator))).double()
             change = torch.where(reference.isfinite() & nearby.isfinite(), (nearby - reference).abs(), 0.0)
             moved = torch.maximum(moved, change.amax(dim=1) if change.shape[1] else moved)
     return moved
@@ -124,7 +129,7 @@ def conditioning(f: Function, x: Tensor, *, draws: int = DRAWS, generator: torch
 def _nudged(value: Tensor, generator: torch.Generator | None) -> Tensor:
     """Every entry one ulp up or down; the signs are products of one sign a row and one a column, which is cheap."""
     if not value.is_floating_point() or value.numel() == 0:
-        return value
+        return value.clone()
     rows = value.reshape(value.shape[0], -1) if value.ndim > 1 else value.reshape(1, -1)
     up_or_down = torch.inf * _random_signs(rows.shape[1], rows, generator)
     flips = _random_signs(rows.shape[0], rows, generator).unsqueeze(1)
@@ -140,21 +145,34 @@ def _random_signs(n: int, like: Tensor, generator: torch.Generator | None) -> Te
     return (2 * torch.randint(0, 2, (n,), generator=generator, device=device) - 1).to(like)
 
 
-def _nudged_state(f: Function, generator: torch.Generator | None) -> dict[str, Tensor]:
-    if not isinstance(f, nn.Module):
-        return {}
-    return {name: _nudged(value.detach(), generator) for name, value in _state(f).items()}
+@contextmanager
+def substituted(f: Function, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """While this lasts, every parameter and buffer of the module f is ``change`` of itself.
+
+    A tensor that several modules share stays shared, and a module that is used several times is changed once. Buffers
+    that a forward pass updates are copies meanwhile. Functions that are not modules have nothing to change.
+    """
+    stores = [store for m in _modules(f) for store in (m._parameters, m._buffers)]
+    kept = [(store, name, value) for store in stores for name, value in store.items() if value is not None]
+    changed: dict[int, Tensor] = {}
+    try:
+        for store, name, value in kept:
+            if id(value) not in changed:
+                changed[id(value)] = change(value)
+            store[name] = changed[id(value)]  # type: ignore[assignment]
+        yield
+    finally:
+        for store, name, value in kept:
+            store[name] = value  # type: ignore[assignment]
 
 
-def _state(module: nn.Module) -> dict[str, Tensor]:
-    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+def as_it_is(value: Tensor) -> Tensor:
+    """Parameters themselves, copies of buffers: a forward pass that writes into a buffer leaves no trace."""
+    return value if isinstance(value, nn.Parameter) else value.clone()
 
 
-def _call(f: Function, state: dict[str, Tensor], x: Tensor) -> Tensor:
-    if isinstance(f, nn.Module):
-        out: Tensor = torch.func.functional_call(f, state, (x,))
-        return out
-    return f(x)
+def _modules(f: Function) -> list[nn.Module]:
+    return list(f.modules()) if isinstance(f, nn.Module) else []
 
 
 def in_float64(module: nn.Module) -> Function:
@@ -166,11 +184,9 @@ def in_float64(module: nn.Module) -> Function:
     """
 
     def call(x: Tensor) -> Tensor:
-        state = {
-            name: value.detach().double() if value.is_floating_point() else value
-            for name, value in _state(module).items()
-        }
-        return _call(module, state, x.double())
+        with substituted(module, lambda value: value.detach().double() if value.is_floating_point() else value.clone()):
+            out: Tensor = module(x.double())
+            return out
 
     return call
 
@@ -212,7 +228,7 @@ def assert_same_function(
 
 
 def assert_commutes_with_rotations(
-    activation: Function, x: Tensor, *, dim: int = -1, blocks: list[int] | None = None, trials: int = 4,
+    activation: Function, x: Tensor, *, dim: int = -1, blocks: int | Sequence[int] | None = None, trials: int = 4,
     generator: torch.Generator | None = None,
 ) -> None:  # fmt: skip
     """Raise `AssertionError` unless ``activation(Q x) = Q activation(x)`` for random orthogonal Q (lem:radial-basics).
@@ -222,8 +238,8 @@ def assert_commutes_with_rotations(
     activation : callable
     x : Tensor
         The feature vectors lie along ``dim``.
-    blocks : list of int, optional
-        Sizes of the blocks; Q is then block diagonal.
+    blocks : int or sequence of int, optional
+        How many blocks, or their sizes; Q is then block diagonal.
     trials : int
         How many Q are drawn, uniformly on O(n).
 
@@ -236,11 +252,13 @@ def assert_commutes_with_rotations(
         ...
     AssertionError: relu does not commute with rotations: ...
     """
-    if not x.is_floating_point():
-        raise InvalidType(f"x is {x.dtype}; rotations need floating point")
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+        raise InvalidType(f"x is {kind}; rotations need a floating-point tensor")
     n = x.shape[dim]
+    sizes = block_sizes(blocks if blocks is not None else 1, n)
     for _ in range(trials):
-        parts = [haar_orthogonal(k, generator) for k in (blocks or [n])]
+        parts = [haar_orthogonal(k, generator) for k in sizes]
         Q = torch.block_diag(*parts).to(x.device)
 
         def rotate(v: Tensor, Q: Tensor = Q) -> Tensor:
@@ -248,7 +266,7 @@ def assert_commutes_with_rotations(
 
         gap = functional_gap(lambda v: rotate(activation(v)), lambda v: activation(rotate(v)), x)
         allowed = ULPS * gap.eps * max(gap.scale, float(x.abs().max()) if x.numel() else 0.0)
-        if gap.max > allowed:
+        if gap.max > allowed or not bool(activation(x).isfinite().all()):
             name: Any = getattr(activation, "__name__", repr(activation))
             raise AssertionError(
                 f"{name} does not commute with rotations: off by {gap.max:.3g} at n = {n}, allowed {allowed:.3g}"

@@ -26,7 +26,10 @@ def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
     """
     if isinstance(widths, str | bytes) or not isinstance(widths, Iterable):
         raise InvalidType(f"widths {widths!r}: expected a sequence of whole numbers, for example (2, 16, 1)")
-    entries: list[Any] = list(widths)
+    try:
+        entries: list[Any] = list(widths)
+    except TypeError:  # an array without axes
+        raise InvalidType(f"widths {widths!r}: expected a sequence of whole numbers") from None
     whole = [_whole(n, f"widths {tuple(entries)}: entry {i} is {n!r}") for i, n in enumerate(entries)]
     if len(whole) < 2:
         raise InvalidValue(
@@ -42,9 +45,12 @@ def _whole(n: Any, what: str) -> int:
     """``n`` as an int: numbers that are not whole are a wrong value, all else is a wrong type."""
     if isinstance(n, float) and not n.is_integer():
         raise InvalidValue(f"{what}; a width must be a whole number")
-    if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise InvalidType(f"{what} ({type(n).__name__}); a width must be an int")
-    return operator.index(n)
+    try:
+        if isinstance(n, bool):
+            raise TypeError
+        return operator.index(n)
+    except TypeError:
+        raise InvalidType(f"{what} ({type(n).__name__}); a width must be an int") from None
 
 
 def reduced_widths(widths: Sequence[int], bias: bool = True) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
 from ..errors import InvalidType, InvalidValue
 from ..network import NetworkT, RadNet
@@ -65,6 +64,8 @@ def compress(
     """
     _check_model(model)
     first = model.weights[0]
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise InvalidType(f"generator is a {type(generator).__name__}; expected a torch.Generator")
     if generator is None:
         generator = torch.Generator().manual_seed(0)
     x = _certificate_inputs(model, example_inputs, generator).to(first.device)
@@ -88,10 +89,10 @@ def _certificate_inputs(model: RadNet, given: Tensor | None, generator: torch.Ge
 def _check_model(model: nn.Module) -> None:
     """Say what is wrong with which layer, before anything is computed."""
     if not isinstance(model, RadNet):
-        raise InvalidType(f"compress needs a radnet.RadNet, got {type(model).__name__}")
+        hint = "; give it model._orig_mod" if hasattr(model, "_orig_mod") else ""
+        raise InvalidType(f"compress needs a radnet.RadNet, got {type(model).__name__}{hint}")
+    model.check_initialised()
     for name, p in (*model.named_parameters(), *model.named_buffers()):
-        if is_lazy(p):
-            raise InvalidValue(f"{name} is not initialised yet; run the network on a batch of inputs, then compress")
         if p.device.type == "meta":
             raise InvalidValue(f"{name} is on the meta device and has no values; load weights, then compress")
     for i, (layer, rho) in enumerate(zip(model.layers, model.activations, strict=True), start=1):

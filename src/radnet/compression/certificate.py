@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from ..activations import RadialActivation
 from ..errors import InvalidType, InvalidValue
 from ..rescaling import block_sizes
-from ..testing import TIMES_CONDITIONING, ULPS, conditioning, gap_of, in_float64
+from ..testing import TIMES_CONDITIONING, ULPS, as_it_is, conditioning, gap_of, in_float64, substituted
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class Certificate:
     rows_ill_conditioned : int
         Rows whose gap is above 64 eps max|F| but within 10 D(x).
     rows_failed : int
-        Rows whose gap nothing excuses.
+        Rows whose gap nothing excuses, those where F is not finite included.
+    rows_not_finite : int
+        Rows where F is NaN or infinite, so that there is nothing to compare.
     """
 
     rows: int
@@ -61,6 +64,7 @@ class Certificate:
     rows_at_jump: int
     rows_ill_conditioned: int
     rows_failed: int
+    rows_not_finite: int
 
     @property
     def lossless(self) -> bool:
@@ -81,6 +85,8 @@ class Certificate:
         ]
         if self.rows_ill_conditioned:
             lines.append(f"  {self.rows_ill_conditioned} rows above {ULPS} eps, within {TIMES_CONDITIONING} times that")
+        if self.rows_not_finite:
+            lines.append(f"  {self.rows_not_finite} rows where F itself is not finite")
         if self.rows_at_jump:
             lines.append(f"  {self.rows_at_jump} rows at a jump of the profile, not judged")
         return "\n".join(lines)
@@ -112,20 +118,25 @@ def verify(a: nn.Module, b: nn.Module, inputs: Tensor, *, generator: torch.Gener
     for name, model in (("first", a), ("second", b)):
         if not isinstance(model, nn.Module):
             raise InvalidType(f"verify needs two modules; the {name} is a {type(model).__name__}")
-    if not isinstance(inputs, Tensor) or inputs.ndim < 1 or inputs.shape[0] == 0:
+        _check_mode(model, name)
+    if not isinstance(inputs, Tensor) or inputs.ndim < 1 or inputs.numel() == 0:
         raise InvalidValue("verify needs a tensor of inputs with at least one row")
+    if not inputs.is_floating_point():
+        raise InvalidType(f"the inputs are {inputs.dtype}; verify needs floating point")
     if not bool(inputs.isfinite().all()):
         raise InvalidValue("the inputs hold NaN or infinite values; a certificate needs finite ones")
     generator = generator if generator is not None else torch.Generator(inputs.device).manual_seed(0)
-    with torch.no_grad():
-        gap = gap_of(a(inputs), b(inputs))
+    with torch.no_grad(), substituted(a, as_it_is), substituted(b, as_it_is):
+        values = a(inputs)
+        gap = gap_of(values, b(inputs))
         with _watching_jumps(a, inputs.shape[0], torch.finfo(inputs.dtype).eps) as at_jump:
             exact = in_float64(a)(inputs)
         gap64 = gap_of(exact, in_float64(b)(inputs))
     D = conditioning(a, inputs, generator=generator)
     judged = ~at_jump.to(gap.rows.device)
     beyond = judged & ~(gap.rows <= ULPS * gap.eps * gap.scale)
-    failed = beyond & ~(gap.rows <= TIMES_CONDITIONING * D)
+    finite = values.reshape(len(inputs), -1).isfinite().all(dim=1)
+    failed = (beyond & ~(gap.rows <= TIMES_CONDITIONING * D)) | ~finite
     return Certificate(
         rows=inputs.shape[0],
         dtype=str(inputs.dtype).removeprefix("torch."),
@@ -139,7 +150,19 @@ def verify(a: nn.Module, b: nn.Module, inputs: Tensor, *, generator: torch.Gener
         rows_at_jump=int(at_jump.sum()),
         rows_ill_conditioned=int((beyond & ~failed).sum()),
         rows_failed=int(failed.sum()),
+        rows_not_finite=int((~finite).sum()),
     )
+
+
+def _check_mode(model: nn.Module, name: str) -> None:
+    """A model that draws random numbers or updates statistics has no function to compare."""
+    for part, module in model.named_modules():
+        if module.training and isinstance(module, nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm):
+            raise InvalidValue(
+                f"the {name} model is in training mode and {part or 'it'} is a {type(module).__name__}; call eval()"
+            )
+    if any(is_lazy(p) for p in model.parameters()):
+        raise InvalidValue(f"the {name} model has parameters that are not initialised yet; run it on a batch first")
 
 
 @contextmanager
@@ -147,12 +170,13 @@ def _watching_jumps(model: nn.Module, rows: int, eps: float) -> Iterator[Tensor]
     """While the model runs, note which rows come within 64 eps of a jump of some activation's profile."""
     seen = torch.zeros(rows, dtype=torch.bool)
 
-    def look(rho: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if isinstance(rho, RadialActivation) and len(inputs[0]) == rows:
-            seen.logical_or_(near_jump(rho, inputs[0].detach(), eps).cpu())
+    def look(rho: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        v = inputs[0] if inputs else next(iter(keywords.values()))
+        if isinstance(rho, RadialActivation) and len(v) == rows:
+            seen.logical_or_(near_jump(rho, v.detach(), eps).cpu())
 
     watched = [m for m in model.modules() if isinstance(m, RadialActivation) and m.jumps]
-    handles = [m.register_forward_pre_hook(look) for m in watched]
+    handles = [m.register_forward_pre_hook(look, with_kwargs=True) for m in watched]
     try:
         yield seen
     finally:

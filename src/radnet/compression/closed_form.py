@@ -74,6 +74,7 @@ def closed_form(net: RadNet) -> ClosedForm:
     """
     if not isinstance(net, RadNet):
         raise InvalidType(f"closed_form needs a RadNet, got {type(net).__name__}")
+    net.check_initialised()
     for i, b in enumerate(net.biases, start=1):
         if b is not None and bool((b != 0).any()):
             raise InvalidValue(f"layer {i}: the bias is not zero; only networks without biases have a closed form")

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from ..errors import StaleResult
 from ..linalg import pad
-from ..network import NetworkT
+from ..network import NetworkT, RadNet
 from ..symmetry import OrthogonalAction
-from ..widths import count_parameters
 from .certificate import Certificate
 from .chain import ReducedChain, complete_bases, transform
 
@@ -41,7 +40,7 @@ class Compression(Generic[NetworkT]):
     certificate: Certificate
     original: NetworkT
     _reduced: ReducedChain = field(repr=False)
-    _versions: tuple[tuple[int, int], ...] = field(repr=False)
+    _versions: tuple[tuple[int, int], ...] | None = field(repr=False)
 
     @cached_property
     def action(self) -> OrthogonalAction:
@@ -96,8 +95,7 @@ class Compression(Generic[NetworkT]):
         names = ["input", *(f"hidden {i}" for i in range(1, len(before) - 1)), "output"]
         lines = [f"{'layer':<14}{'before':>10}{'after':>10}"]
         lines += [f"{name:<14}{a:>10,}{b:>10,}" for name, a, b in zip(names, before, after, strict=True)]
-        bias = self.original.has_bias
-        a, b = count_parameters(before, bias), count_parameters(after, bias)
+        a, b = self.original.parameter_count, self.network.parameter_count
         size = self.network.weights[0].element_size()
         lines.append(f"{'parameters':<14}{a:>10,}{b:>10,}  ({a / b:.1f} times fewer)")
         lines.append(f"{'bytes':<14}{a * size:>10,}{b * size:>10,}")
@@ -105,15 +103,26 @@ class Compression(Generic[NetworkT]):
             lines += [self._timed_line(rows) for rows in (1, 256)]
         return "\n".join([*lines, "", str(self.certificate)])
 
+    def __getstate__(self) -> dict[str, object]:
+        fresh = parameter_versions(self.original) == self._versions
+        return {**vars(self), "_versions": self._versions if fresh else None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        if self._versions is not None:  # the copy is of parameters that had not changed
+            vars(self)["_versions"] = parameter_versions(self.original)
+
     def _timed_line(self, rows: int) -> str:
         x = torch.randn(rows, self.original.widths[0], generator=torch.Generator().manual_seed(0))
         a, b = interleaved_times(self.original, self.network, x.to(self.original.weights[0]))
         return f"{f'µs, batch {rows}':<14}{a * 1e6:>10,.0f}{b * 1e6:>10,.0f}  ({a / b:.1f} times faster)"
 
 
-def parameter_versions(net: nn.Module) -> tuple[tuple[int, int], ...]:
-    """Changes whenever a parameter is changed in place or replaced."""
-    return tuple((p.data_ptr(), p._version) for p in net.parameters())
+def parameter_versions(net: RadNet) -> tuple[tuple[int, int], ...]:
+    """Changes whenever a parameter, a shift or an activation is changed in place or replaced."""
+    tensors = (*net.parameters(), *net.buffers())
+    versions = tuple((id(p), 0 if p.is_inference() else p._version) for p in tensors)
+    return (*versions, *((id(rho), 0) for rho in net.activations))
 
 
 def interleaved_times(a: nn.Module, b: nn.Module, x: Tensor, runs: int = 15) -> tuple[float, float]:
