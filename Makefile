@@ -34,6 +34,7 @@ bench: setup
 	mkdir -p results
 	$(BIN)/python benchmarks/activation.py --json results/activation.json
 	$(BIN)/python benchmarks/compression.py --json results/compression.json
+	$(BIN)/python benchmarks/ensemble.py --json results/ensemble.json
 	$(BIN)/python benchmarks/memory.py --json results/memory.json
 
 docs: setup

@@ -55,7 +55,13 @@ def test_bad_widths_are_a_usage_error_with_a_reason(widths, message, capsys):
 
 
 def test_usage_errors_have_exit_code_2():
-    for arguments in (["nonsense"], ["inspect"], ["reproduce", "--trials", "0"], ["inspect", "1,2", "--frobnicate"]):
+    for arguments in (
+        ["nonsense"],
+        ["inspect"],
+        ["reproduce", "--trials", "0"],
+        ["reproduce", "--experiment", "9"],
+        ["inspect", "1,2", "--frobnicate"],
+    ):
         result = radnet(*arguments)
         assert result.returncode == 2, arguments
         assert result.stdout == ""
@@ -63,7 +69,7 @@ def test_usage_errors_have_exit_code_2():
 
 
 def test_reproduce_prints_ours_beside_the_papers(capsys):
-    assert main(["reproduce", "--trials", "3"]) == 0
+    assert main(["reproduce", "--experiment", "1", "--trials", "3"]) == 0
     out, err = capsys.readouterr()
     assert "1.31e-08 ± 4.45e-09" in out
     assert out.count("\n") == 3
@@ -73,12 +79,20 @@ def test_reproduce_prints_ours_beside_the_papers(capsys):
 def test_reproduce_answers_as_json_and_repeats_itself(capsys):
     answers = []
     for _ in range(2):
-        assert main(["reproduce", "--trials", "2", "--seed", "5", "--json"]) == 0
+        assert main(["reproduce", "--experiment", "1", "--trials", "2", "--seed", "5", "--json"]) == 0
         answers.append(json.loads(capsys.readouterr().out))
     assert answers[0] == answers[1]
     assert answers[0]["schema_version"] == 1
     assert [row["dtype"] for row in answers[0]["rows"]] == ["float32", "float64"]
     assert answers[0]["rows"][0]["paper"] == {"mean": 1.31e-8, "std": 4.45e-9}
+
+
+def test_reproduce_runs_experiment_2_too(capsys, monkeypatch):
+    from radnet.experiments import descent
+
+    monkeypatch.setattr(descent, "run", lambda *_: [descent.Result("float32", (1.0, 2.0), (1.0, 2.0))])
+    assert main(["reproduce", "--experiment", "2"]) == 0
+    assert "4.02e-09 ± 7.01e-09" in capsys.readouterr().out
 
 
 def test_an_interrupt_is_exit_code_130(monkeypatch):
@@ -106,7 +120,7 @@ def test_a_figure_that_disagrees_with_the_paper_is_exit_code_3(monkeypatch, caps
     from radnet.experiments import lossless
 
     monkeypatch.setattr(lossless, "PAPER", lossless.Figure(1.0, 0.1))
-    assert main(["reproduce", "--trials", "2"]) == 3
+    assert main(["reproduce", "--experiment", "1", "--trials", "2"]) == 3
     assert " no" in capsys.readouterr().out
 
 
@@ -125,9 +139,9 @@ def test_help_does_not_wait_for_torch():
 
 def test_progress_is_shown_only_on_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert main(["reproduce", "--trials", "2"]) == 0
+    assert main(["reproduce", "--experiment", "1", "--trials", "2"]) == 0
     shown = capsys.readouterr()
     assert "experiment 1" in shown.err
     assert "experiment 1" not in shown.out
-    assert main(["reproduce", "--trials", "2", "--quiet"]) == 0
+    assert main(["reproduce", "--experiment", "1", "--trials", "2", "--quiet"]) == 0
     assert capsys.readouterr().err == ""

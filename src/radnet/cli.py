@@ -55,17 +55,24 @@ def inspect(
 
 @app.command()
 def reproduce(
+    experiment: Annotated[list[int] | None, typer.Option(help="Which (1 or 2); may be repeated.", min=1, max=2)] = None,
     trials: Annotated[int, typer.Option(help="Initialisations.", min=1)] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the first trial; the others follow.", min=0, max=2**62)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run the paper's experiments and print ours beside the paper's."""
-    from .experiments import lossless, report
+    from .experiments import descent, lossless, report
 
-    settings = lossless.Settings(initialisations=trials)
-    with _progress("experiment 1", trials * len(settings.dtypes), quiet) as advance:
-        rows = report.lossless_rows(lossless.run(settings, seed, advance))
+    wanted, rows = set(experiment or (1, 2)), []
+    if 1 in wanted:
+        first = lossless.Settings(initialisations=trials)
+        with _progress("experiment 1", trials * len(first.dtypes), quiet) as advance:
+            rows += report.lossless_rows(lossless.run(first, seed, advance))
+    if 2 in wanted:
+        second = descent.Settings(initialisations=trials)
+        with _progress("experiment 2", 2 * len(second.dtypes), quiet) as advance:
+            rows += report.descent_rows(descent.run(second, seed, advance))
     if as_json:
         _print_json({"schema_version": report.SCHEMA_VERSION, "seed": seed, "rows": rows})
     else:

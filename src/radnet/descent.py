@@ -68,21 +68,21 @@ class InterpolatingSpace:
                 f"got {net.widths} with bias={net.has_bias}"
             )
 
-    def _cut(self, weights: Sequence[Tensor | None], biases: Sequence[Tensor | None]) -> list[Tensor]:
-        """The bottom left block of each weight and the bottom of each bias, as views."""
+    def cut(self, weights: Sequence[Tensor | None], biases: Sequence[Tensor | None]) -> list[Tensor]:
+        """The bottom left block of each weight and the bottom of each bias, as views; leading axes are kept."""
         blocks = []
         for i, (W, b) in enumerate(zip(weights, biases, strict=True)):
             rows, columns = self.reduced[i + 1], self.reduced[i]
             if W is not None:
-                blocks.append(W[rows:, :columns])
+                blocks.append(W[..., rows:, :columns])
             if b is not None:
-                blocks.append(b[rows:])
+                blocks.append(b[..., rows:])
         return blocks
 
     def blocks(self, net: RadNet) -> list[Tensor]:
         """The blocks that vanish in this space, as views of the parameters of ``net``."""
         self._check(net, self.widths)
-        return [block.detach() for block in self._cut(net.weights, net.biases)]
+        return [block.detach() for block in self.cut(net.weights, net.biases)]
 
     def distance(self, net: RadNet) -> float:
         """Distance of the parameters from the space: the norm of the blocks that ought to vanish.
@@ -134,7 +134,7 @@ class InterpolatingSpace:
             if p.requires_grad and p.grad is None:
                 raise InvalidValue(f"{name} has no gradient; call loss.backward() before forgone()")
         grads = [None if b is None else b.grad for b in net.biases]
-        return _norm(self._cut([W.grad for W in net.weights], grads))
+        return _norm(self.cut([W.grad for W in net.weights], grads))
 
     # --- the four maps, on networks
 

@@ -33,6 +33,10 @@ class MissingFile(RadNetError, FileNotFoundError):
     """A file or folder that is not there."""
 
 
+class MissingPackage(RadNetError, ModuleNotFoundError):
+    """An optional package that is not installed."""
+
+
 class Diverged(RadNetError, ArithmeticError):
     """Training left the numbers."""
 

@@ -99,12 +99,12 @@ def rescale(
     shift = _check_shift(shift)
     blocks = check_blocks(blocks)
     if blocks is None:
-        return _rescale_axis(v, h, slope, shift, axis)
+        return rescale_axis(v, h, slope, shift, axis)
     sizes = block_sizes(blocks, v.shape[axis])
     if len(set(sizes)) == 1:
         split = v.unflatten(axis, (len(sizes), sizes[0]))
-        return _rescale_axis(split, h, slope, shift, axis + 1).flatten(axis, axis + 1)
-    return torch.cat([_rescale_axis(part, h, slope, shift, axis) for part in v.split(sizes, axis)], axis)
+        return rescale_axis(split, h, slope, shift, axis + 1).flatten(axis, axis + 1)
+    return torch.cat([rescale_axis(part, h, slope, shift, axis) for part in v.split(sizes, axis)], axis)
 
 
 def block_sizes(blocks: int | Sequence[int], n: int) -> list[int]:
@@ -171,8 +171,11 @@ def _check_input(v: Tensor, dim: int) -> int:
     return dim % v.ndim
 
 
-def _rescale_axis(v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | float | None, dim: int) -> Tensor:
-    """Choose between the two forms; the choice never changes the function."""
+def rescale_axis(v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | float | None, dim: int) -> Tensor:
+    """The rescaling along one axis; a shift may be any tensor that broadcasts against the norms.
+
+    Chooses between the two forms; the choice never changes the function.
+    """
     dh = slope if slope is not None else slope_of(h)
     if _has_own_parameters(h, v) or torch.compiler.is_compiling() or _inside_transform() or _has_tangent(v, shift):
         return composed(v, h, dh, shift, dim)[0]
@@ -365,7 +368,7 @@ class _Rescale(torch.autograd.Function):
         if torch.is_grad_enabled():  # create_graph=True: autograd differentiates the composed form, twice
             return (*_differentiable_backward(ctx, v, t, shift, gy), None, None, None)
         grad_v, along = backward(v, r, shift, ctx.h, ctx.slope, ctx.dim, ctx.ordinary, gy)
-        grad_t = -along.sum().reshape(t.shape).to(t.dtype) if ctx.needs_input_grad[1] else None
+        grad_t = -along.sum_to_size(t.shape).to(t.dtype) if ctx.needs_input_grad[1] else None
         return grad_v, grad_t, None, None, None
 
 

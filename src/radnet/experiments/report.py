@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
-from . import lossless
+from . import descent, lossless
+from .lossless import Figure
 
 SCHEMA_VERSION = 1
 #: a float32 figure at the level of rounding agrees with the paper's if it is within this factor
@@ -12,24 +14,40 @@ AGREES_WITHIN = 3.0
 
 
 def lossless_rows(results: list[lossless.Result]) -> list[dict[str, Any]]:
-    """One row of data for each dtype of experiment 1."""
+    """One row of data for each dtype of experiment 1; float32 agrees within a factor 3 of the paper's."""
     rows = []
     for result in results:
-        ours, paper = result.figure, lossless.PAPER if result.dtype == "float32" else None
-        agrees = None if paper is None else paper.mean / AGREES_WITHIN <= ours.mean <= paper.mean * AGREES_WITHIN
-        rows.append(
-            {
-                "experiment": 1,
-                "figure": "mean |F - F_red|",
-                "dtype": result.dtype,
-                "reduced_widths": list(result.reduced_widths),
-                "trials": len(result.errors),
-                "ours": {"mean": ours.mean, "std": ours.std},
-                "paper": None if paper is None else {"mean": paper.mean, "std": paper.std},
-                "agrees": agrees,
-            }
+        paper = lossless.PAPER if result.dtype == "float32" else None
+        agrees = (
+            None if paper is None else paper.mean / AGREES_WITHIN <= result.figure.mean <= paper.mean * AGREES_WITHIN
         )
+        row = _row(1, "mean |F - F_red|", result.dtype, len(result.errors), result.figure, paper, agrees)
+        rows.append({**row, "reduced_widths": list(result.reduced_widths)})
     return rows
+
+
+def descent_rows(results: list[descent.Result]) -> list[dict[str, Any]]:
+    """One row of data for each dtype of experiment 2; float32 agrees if it is not above the paper's mean + std."""
+    rows = []
+    for result in results:
+        paper = descent.PAPER if result.dtype == "float32" else None
+        agrees = None if paper is None else result.figure.mean <= paper.mean + paper.std
+        rows.append(_row(2, "|L - L_red|", result.dtype, len(result.losses), result.figure, paper, agrees))
+    return rows
+
+
+def _row(
+    experiment: int, name: str, dtype: str, trials: int, ours: Figure, paper: Figure | None, agrees: bool | None
+) -> dict[str, Any]:
+    return {
+        "experiment": experiment,
+        "figure": name,
+        "dtype": dtype,
+        "trials": trials,
+        "ours": asdict(ours),
+        "paper": None if paper is None else asdict(paper),
+        "agrees": agrees,
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:

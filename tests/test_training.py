@@ -1,0 +1,281 @@
+"""The training loop: targets, histories, checkpoints that survive a kill, several processes, bad input."""
+
+import copy
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import radnet
+from radnet.checkpoints import Progress, read_checkpoint, write_checkpoint
+from radnet.training import fit
+
+RUN = Path(__file__).parent / "run_training.py"
+
+
+def problem(seed=0, shift="trainable", dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    net = radnet.RadNet((1, 6, 7, 1), "sigmoid", shift=shift, init="linear", generator=generator, dtype=dtype)
+    x = (-3 + torch.arange(121, dtype=torch.float64) / 20).unsqueeze(1).to(dtype)
+    return net, (x, torch.exp(-x * x))
+
+
+def same(a, b):
+    return all(torch.equal(p, q) for p, q in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+def adam(net):
+    return torch.optim.Adam(net.parameters(), lr=0.01)
+
+
+def test_a_full_batch_run_is_the_plain_loop():
+    net, (x, y) = problem()
+    by_hand = copy.deepcopy(net)
+    result = fit(net, (x, y), epochs=20, optimizer=torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
+    optimizer = torch.optim.SGD(by_hand.parameters(), lr=0.1, momentum=0.9)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(by_hand(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    assert same(net, by_hand)
+    assert list(result.losses) == losses
+    assert (result.reason, result.epochs, result.loss, result.reached) == ("epochs", 20, losses[-1], False)
+    assert set(result.rates) == {0.1}
+
+
+def test_it_stops_at_the_target_and_says_when_it_was_not_reached():
+    net, data = problem()
+    result = fit(net, data, epochs=2000, optimizer=torch.optim.Adam(net.parameters(), lr=0.05), target=0.02)
+    assert result.reached
+    assert result.loss <= 0.02
+    assert all(loss > 0.02 for loss in result.losses[:-1])
+    net, data = problem()
+    result = fit(net, data, epochs=3, optimizer=adam(net), target=1e-9)
+    assert (result.reason, result.reached) == ("epochs", False)
+
+
+def test_it_stops_when_the_time_is_up():
+    net, data = problem()
+    result = fit(net, data, epochs=10**6, optimizer=adam(net), max_seconds=0.2)
+    assert result.reason == "time"
+    assert 0.2 <= result.seconds < 20
+
+
+def test_loaders_losses_and_schedulers_are_whatever_torch_has():
+    net, (x, y) = problem()
+    loader = DataLoader(TensorDataset(x, y), batch_size=50, shuffle=True, generator=torch.Generator().manual_seed(1))
+    optimizer = adam(net)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5, gamma=0.5)
+    result = fit(net, loader, epochs=12, optimizer=optimizer, loss=torch.nn.L1Loss(), scheduler=scheduler)
+    assert result.losses[-1] < result.losses[0]
+    assert result.rates == pytest.approx([0.01] * 5 + [0.005] * 5 + [0.0025] * 2)
+
+
+def test_a_projected_optimizer_trains_the_narrow_network_in_disguise():
+    net, data = problem()
+    c = radnet.compress(net)
+    T, V = c.transformed(), c.network
+    big = fit(T, data, epochs=100, optimizer=radnet.ProjectedOptimizer(adam(T), T))
+    small = fit(V, data, epochs=100, optimizer=adam(V))
+    assert big.losses == pytest.approx(small.losses, rel=1e-10)
+
+
+def test_the_history_is_a_table(tmp_path):
+    net, data = problem()
+    result = fit(net, data, epochs=3, optimizer=adam(net))
+    result.save_history(tmp_path / "h.csv")
+    with open(tmp_path / "h.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["epoch"]) for row in rows] == [1, 2, 3]
+    assert [float(row["loss"]) for row in rows] == list(result.losses)
+    result.save_history(tmp_path / "h.json")
+    data = json.loads((tmp_path / "h.json").read_text())
+    assert data["reason"] == "epochs"
+    assert [row["loss"] for row in data["history"]] == list(result.losses)
+    with pytest.raises(ValueError, match="written as .csv or .json"):
+        result.save_history(tmp_path / "h.txt")
+
+
+@pytest.mark.parametrize("make", [adam, lambda n: torch.optim.SGD(n.parameters(), lr=0.01, momentum=0.9)])
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_resumed_run_ends_with_the_same_bits(make, loader, tmp_path):
+    def start():
+        net, (x, y) = problem()
+        optimizer = make(net)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.99)
+        generator = torch.Generator().manual_seed(4)
+        data = DataLoader(TensorDataset(x, y), batch_size=40, shuffle=True, generator=generator) if loader else (x, y)
+        return net, data, {"optimizer": optimizer, "scheduler": scheduler}
+
+    net, data, keywords = start()
+    whole = fit(net, data, epochs=30, **keywords)
+    path = tmp_path / "run.safetensors"
+    for epochs in (7, 20, 30):
+        again, data, keywords = start()
+        result = fit(again, data, epochs=epochs, checkpoint=path, every=3, **keywords)
+    assert same(net, again)
+    assert result.losses == whole.losses
+    assert result.rates == whole.rates
+    finished, data, keywords = start()
+    assert fit(finished, data, epochs=30, checkpoint=path, **keywords).losses == whole.losses
+    assert same(finished, net)
+
+
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, count, evidence):
+    """kill -9 at random moments: the same history, the same bits, never a broken checkpoint."""
+    kills = count(3, 20)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def command(name):
+        return [sys.executable, str(RUN), str(tmp_path / f"{name}.safetensors"), str(tmp_path / f"{name}.json")]
+
+    subprocess.run(command("whole"), check=True, env=environment, timeout=120)
+    whole = (tmp_path / "whole.json").read_text()
+    chance = random.Random(0)
+    path = tmp_path / "killed.safetensors"
+    done = 0
+    for _ in range(kills):
+        process = subprocess.Popen(command("killed"), env=environment)
+        deadline = time.monotonic() + 60
+        before = path.stat().st_mtime_ns if path.exists() else 0
+        while process.poll() is None and time.monotonic() < deadline:
+            if path.exists() and path.stat().st_mtime_ns != before:  # it is training: let it go on for a moment
+                break
+            time.sleep(0.005)
+        time.sleep(chance.uniform(0, 0.08))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        done += 1
+        if path.exists():
+            net, _ = problem()
+            assert read_checkpoint(path, net, adam(net)).epoch > 0
+        (tmp_path / "killed.json").unlink(missing_ok=True)
+    subprocess.run(command("killed"), check=True, env=environment, timeout=120)
+    assert (tmp_path / "killed.json").read_text() == whole
+    assert path.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+    assert not list(tmp_path.glob(".*.tmp"))
+    evidence("kill -9 and resume", kills=done, same_bits=True)
+
+
+@pytest.mark.xdist_group("compile")
+def test_two_processes_end_with_the_weights_of_one(tmp_path, evidence):
+    """torchrun on loopback, odd number of rows, so the shares are not equal."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    arguments = [str(RUN), str(tmp_path / "two.safetensors"), str(tmp_path / "two.json"), "40"]
+    result = subprocess.run(
+        [*launch, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=180
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    net, data = problem()
+    alone = fit(net, data, epochs=40, optimizer=adam(net))
+    other, _ = problem()
+    progress = read_checkpoint(tmp_path / "two.safetensors", other, adam(other))
+    gap = max(float((p - q).detach().abs().max()) for p, q in zip(net.parameters(), other.parameters(), strict=True))
+    evidence("two processes under torchrun", gap=gap)
+    assert gap < 1e-12
+    assert progress.losses == pytest.approx(alone.losses, rel=1e-12)
+
+
+def test_progress_is_shown_on_a_terminal_only(capsys, monkeypatch):
+    net, data = problem()
+    fit(net, data, epochs=2, optimizer=adam(net))
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    fit(net, data, epochs=2, optimizer=adam(net))
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "loss" in err
+
+
+def test_a_run_that_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    net, data = problem()
+    path = tmp_path / "run.safetensors"
+    fit(net, data, epochs=2, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), checkpoint=path)
+    good = path.read_bytes()
+    wild = radnet.RadNet((1, 6, 7, 1), "identity", init="linear", dtype=torch.float64)
+    with pytest.raises(radnet.RadNetError, match=r"epoch \d+: the loss is (inf|nan); .*(layer|layers\.)"):
+        fit(wild, data, epochs=2000, optimizer=torch.optim.SGD(wild.parameters(), lr=1e6))
+    net, data = problem()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+
+    def broken(prediction, target):
+        return (prediction - target).square().mean() * float("nan")
+
+    with pytest.raises(ArithmeticError, match=r"epoch 3: the loss is nan; layer \d has norms up to"):
+        fit(net, data, epochs=5, optimizer=optimizer, loss=broken, checkpoint=path, every=1)
+    assert path.read_bytes() == good
+
+
+def test_checkpoints_that_do_not_fit_are_refused_and_change_nothing(tmp_path):
+    net, data = problem()
+    path = tmp_path / "run.safetensors"
+    fit(net, data, epochs=2, optimizer=adam(net), checkpoint=path)
+    wider = radnet.RadNet((1, 8, 7, 1), "sigmoid", shift="trainable", dtype=torch.float64)
+    state = copy.deepcopy(wider.state_dict())
+    cases = [
+        (wider, lambda n: {"optimizer": adam(n)}, r"of other widths: layers.0.weight has shape \(6, 1\)"),
+        (problem(shift=None)[0], lambda n: {"optimizer": adam(n)}, "of another model .*rescalings.0.shift"),
+        (
+            problem()[0],
+            lambda n: {"optimizer": torch.optim.Adam([{"params": [p]} for p in n.parameters()])},
+            "other parameter groups",
+        ),
+    ]
+    for model, make, message in cases:
+        with pytest.raises(ValueError, match=message):
+            fit(model, data, epochs=3, checkpoint=path, **make(model))
+    assert all(torch.equal(state[k], v) for k, v in wider.state_dict().items())
+    other, _ = problem()
+    optimizer = adam(other)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+    with pytest.raises(ValueError, match="started with another generator or scheduler"):
+        fit(other, data, epochs=3, optimizer=optimizer, scheduler=scheduler, checkpoint=path)
+    radnet.save(net, path)
+    with pytest.raises(ValueError, match="not a radnet checkpoint"):
+        fit(other, data, epochs=3, optimizer=adam(other), checkpoint=path)
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
+    net, _ = problem()
+    monkeypatch.setattr("radnet.checkpoints.FORMAT", 7)
+    write_checkpoint(tmp_path / "c", net, adam(net), Progress([1.0], [0.1]))
+    monkeypatch.setattr("radnet.checkpoints.FORMAT", 1)
+    with pytest.raises(ValueError, match="checkpoint format 7; this radnet reads 1"):
+        read_checkpoint(tmp_path / "c", net, adam(net))
+
+
+def test_bad_input_is_refused_with_a_reason(tmp_path):
+    net, (x, y) = problem()
+    other, _ = problem()
+    shuffled = DataLoader(TensorDataset(x, y), batch_size=40, shuffle=True)
+    cases = [
+        (lambda: fit(net, [], epochs=1, optimizer=adam(net)), ValueError, "epoch 1: the data gave no rows"),
+        (lambda: fit(net, (x, y), epochs=0, optimizer=adam(net)), ValueError, "epochs=0: at least 1"),
+        (lambda: fit(net, (x, y), epochs=1, optimizer=adam(other)), ValueError, "parameters of another model"),
+        (lambda: fit(net, (x, y), epochs=1, optimizer=None), TypeError, "needs a torch optimizer, got NoneType"),
+        (lambda: fit(None, (x, y), epochs=1, optimizer=adam(net)), TypeError, "fit needs a module, got NoneType"),
+        (lambda: fit(net, (x, y), epochs=1, optimizer=adam(net), every=0), ValueError, "every=0: must be positive"),
+        (
+            lambda: fit(net, shuffled, epochs=1, optimizer=adam(net), checkpoint=tmp_path / "c"),
+            ValueError,
+            "shuffles with torch's global generator",
+        ),
+    ]
+    for call, kind, message in cases:
+        with pytest.raises(kind, match=message) as caught:
+            call()
+        assert isinstance(caught.value, radnet.RadNetError)
+    assert not list(tmp_path.iterdir())
