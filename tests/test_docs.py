@@ -29,6 +29,7 @@ STATEMENTS = (
     "`subsec:proj-gd`", "`thm:proj-gd` 1", "`thm:proj-gd` 2", "`lem:nabla-g`", "`eq:g-nabla-orth`", "`lem:orth-gd`",
     "`fig:orth-gd`", "`appsubsec:interpolating`", "`diag:int`", "`thm:proj-gd-ap`", "`lem:repint` 1",
     "`lem:repint` 2", "`lem:repint` 3", "`appsubsec:ex-131`", "`eq:ex-parameters`",
+    "experiment 2",
     "experiment 1",
 )  # fmt: skip
 

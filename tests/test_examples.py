@@ -45,3 +45,18 @@ def test_not_one_prediction_changes_in_the_compression_example(capsys):
     assert "predictions changed: 0" in capsys.readouterr().out
     assert compression.network.widths == (2, 3, 4, 2)
     assert compression.certificate.lossless
+
+
+def test_growing_beats_staying_narrow_in_the_growth_example():
+    results = load("grow_train_compress").main()
+    assert sum(grown < stayed for stayed, grown in results) >= 5
+    assert sum(grown for _, grown in results) < 0.8 * sum(stayed for stayed, _ in results)
+
+
+def test_the_shipped_network_is_a_hundred_times_smaller_and_predicts_the_same_labels(evidence):
+    outcome = load("train_wide_ship_tiny").main()
+    evidence("train wide, ship tiny", ratio=outcome["ratio"], labels_changed=outcome["changed"], rows=outcome["rows"])
+    assert outcome["ratio"] >= 100
+    assert outcome["changed"] == 0
+    assert outcome["lossless"]
+    assert outcome["rows"]["the same, compressed"]["accuracy"] > 0.9
