@@ -100,7 +100,7 @@ def test_networks_that_are_not_alike_are_refused():
         ([], ValueError, "at least one network"),
         ([nets[0], other], ValueError, r"network 1 has widths \(2, 7, 5, 1\), network 0 has \(2, 6, 5, 1\)"),
         ([nets[0], problem("squash")[0][0]], ValueError, "network 1 has other activations"),
-        ([nets[0], problem(shift=None)[0][0]], ValueError, "activations with other settings"),
+        ([nets[0], problem(shift=None)[0][0]], ValueError, "network 1 has other activations"),
         ([nets[0], torch.nn.Linear(1, 1)], TypeError, "network 1 is a Linear"),
     ]
     for given, kind, message in cases:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from .activations import RadialActivation
 from .descent import InterpolatingSpace
 from .errors import Diverged, InvalidType, InvalidValue
 from .network import NetworkT, RadNet
@@ -171,9 +173,10 @@ def _check_alike(nets: Sequence[RadNet]) -> None:
         first = nets[0]
         if (net.widths, net.has_bias) != (first.widths, first.has_bias):
             raise InvalidValue(f"network {s} has widths {net.widths}, network 0 has {first.widths}; they must be alike")
-        if [type(rho) for rho in net.activations] != [type(rho) for rho in first.activations]:
+        if [_settings(rho) for rho in net.activations] != [_settings(rho) for rho in first.activations]:
             raise InvalidValue(f"network {s} has other activations than network 0; they must be alike")
-        if [rho.extra_repr().split("shift")[0] for rho in net.activations] != [
-            rho.extra_repr().split("shift")[0] for rho in first.activations
-        ] or [type(rho.shift) for rho in net.activations] != [type(rho.shift) for rho in first.activations]:
-            raise InvalidValue(f"network {s} has activations with other settings than network 0; they must be alike")
+
+
+def _settings(rho: RadialActivation) -> tuple[Any, ...]:
+    """All that two activations must share; the values of their shifts may differ."""
+    return type(rho), type(rho.shift), getattr(rho, "b", None), getattr(rho, "h", None)
