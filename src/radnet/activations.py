@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from . import profiles
 from .errors import InvalidType, InvalidValue
-from .rescaling import check_blocks, check_dim, check_number, rescale, slope_of
+from .rescaling import block_sizes, check_blocks, check_dim, check_input, check_number, rescale, slope_of
 
 Shift = float | Literal["trainable"] | None
 
@@ -117,6 +117,15 @@ class Identity(RadialActivation):
     def profile(self, r: Tensor) -> Tensor:
         """``h(r) = r``."""
         return profiles.identity(r)
+
+    def forward(self, v: Tensor) -> Tensor:
+        """``v`` itself, unless there is a shift."""
+        if self.shift is not None:
+            return super().forward(v)
+        axis = check_input(v, self.dim)
+        if self.blocks is not None:
+            block_sizes(self.blocks, v.shape[axis])
+        return v
 
     def slope(self, r: Tensor) -> Tensor:
         """``h'(r) = 1``."""

@@ -21,6 +21,7 @@ from .activations import RadialActivation, Shift, named_activation
 from .errors import InvalidType, InvalidValue
 from .initialization import balance, draw_balanced, draw_like_linear
 from .linalg import pad
+from .parameters import as_tensors, check_parameters
 from .rescaling import check_number
 from .widths import check_widths
 
@@ -248,7 +249,7 @@ class RadNet(nn.Module):
         >>> net(torch.tensor([3.0, 4.0])).tolist()
         [4.0, 5.0]
         """
-        W, b = _check_parameters(weights, biases)
+        W, b = check_parameters(weights, biases)
         if not isinstance(activations, Iterable):
             raise InvalidType(
                 f"activations is a {type(activations).__name__}; give one for each layer, the last included"
@@ -274,7 +275,7 @@ class RadNet(nn.Module):
         >>> all(torch.equal(a, b) for a, b in zip(net.merged(), again.merged(), strict=True))
         True
         """
-        A = _tensors(matrices, "merged matrices")
+        A = as_tensors(matrices, "merged matrices")
         for i, A_i in enumerate(A, start=1):
             if A_i.ndim != 2 or A_i.shape[1] < 2:
                 raise InvalidValue(f"layer {i}: merged matrix [b W] has shape {tuple(A_i.shape)}; needs (n, 1 + n_in)")
@@ -390,47 +391,3 @@ def _as_activation(given: Any, where: str, shift: Shift, device: Any, dtype: Any
             "Use it in nn.Sequential or in a module of your own"
         )
     return copy.deepcopy(given).to(device=device, dtype=dtype)
-
-
-def _check_parameters(
-    weights: Sequence[Tensor], biases: Sequence[Tensor | None] | None
-) -> tuple[list[Tensor], list[Tensor | None]]:
-    W = _tensors(weights, "weights")
-    if not W:
-        raise InvalidValue("no weights: a network needs at least one layer")
-    b: list[Tensor | None] = [None] * len(W) if biases is None else [_tensor_or_none(b_i) for b_i in biases]
-    if len(b) != len(W):
-        raise InvalidValue(f"got {len(W)} weights and {len(b)} biases; give one bias for each layer, or None for none")
-    if len({b_i is None for b_i in b}) > 1:
-        missing = next(i for i, b_i in enumerate(b, start=1) if b_i is None)
-        raise InvalidValue(f"layer {missing}: has no bias, but other layers have; give zeros, or None for all layers")
-    for i, (W_i, b_i) in enumerate(zip(W, b, strict=True), start=1):
-        for what, tensor in (("weight", W_i), ("bias", b_i)):
-            if tensor is not None and not tensor.is_floating_point():
-                raise InvalidType(f"layer {i}: {what} is {tensor.dtype}; a radial network needs real floating point")
-            if tensor is not None and (tensor.dtype, tensor.device) != (W[0].dtype, W[0].device):
-                raise InvalidType(
-                    f"layer {i}: {what} is {tensor.dtype} on {tensor.device}, "
-                    f"but the weight of layer 1 is {W[0].dtype} on {W[0].device}"
-                )
-        if W_i.ndim != 2 or 0 in W_i.shape:
-            raise InvalidValue(f"layer {i}: weight has shape {tuple(W_i.shape)}; needs a matrix (n_out, n_in)")
-        if i > 1 and W_i.shape[1] != W[i - 2].shape[0]:
-            raise InvalidValue(
-                f"layer {i}: weight has {W_i.shape[1]} columns, but layer {i - 1} has {W[i - 2].shape[0]} outputs; "
-                "is the bias column included?"
-            )
-        if b_i is not None and b_i.shape != (W_i.shape[0],):
-            raise InvalidValue(f"layer {i}: bias has shape {tuple(b_i.shape)}; needs ({W_i.shape[0]},)")
-    return [W_i.detach().clone() for W_i in W], [None if b_i is None else b_i.detach().clone() for b_i in b]
-
-
-def _tensors(given: Any, what: str) -> list[Tensor]:
-    try:
-        return [torch.as_tensor(part) for part in given]
-    except (TypeError, ValueError) as error:
-        raise InvalidType(f"{what}: expected one tensor for each layer ({error})") from None
-
-
-def _tensor_or_none(b: Any) -> Tensor | None:
-    return None if b is None else _tensors([b], "biases")[0]

@@ -93,7 +93,7 @@ def rescale(
     tensor([[0.4570, 0.6093],
             [0.0000, 0.0000]])
     """
-    axis = _check_input(v, dim)
+    axis = check_input(v, dim)
     if not callable(h):
         raise InvalidType(f"the profile h must be callable, got {type(h).__name__}")
     shift = _check_shift(shift)
@@ -158,7 +158,7 @@ def _check_shift(shift: Any) -> Tensor | float | None:
     return None if shift is None else check_number("shift", shift)
 
 
-def _check_input(v: Tensor, dim: int) -> int:
+def check_input(v: Tensor, dim: int) -> int:
     """The axis as a non-negative number, once v is known to be something that can be rescaled."""
     if not isinstance(v, Tensor):
         raise InvalidType(f"radial rescaling needs a tensor, got {type(v).__name__}; use torch.as_tensor")
