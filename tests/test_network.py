@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import radnet
 import reference
 from radnet.compression import closed_form
-from radnet.testing import assert_same_function
+from radnet.testing import TIMES_CONDITIONING, ULPS, assert_same_function, conditioning, gap_of
 from strategies import networks
 
 NAMES = ["step_relu", "squash", "shifted_relu", "sigmoid", "identity"]
@@ -189,7 +189,13 @@ def test_networks_without_biases_have_a_closed_form(count):
         assert form.matrix.shape == (net.widths[-1], net.widths[0])
         assert form.mu(x).shape == (16, 1)
         torch.testing.assert_close(form(x), (form.mu(x) * x) @ form.matrix.mT)
-        assert_same_function(net, form, x)
+        with torch.no_grad():
+            gap = gap_of(net(x), form(x))
+            # the product W_L ... W_1 is rounded by itself: where its entries cancel, so do digits
+            before_cancelling = (form.mu(x).abs() * (x.abs() @ form.matrix.abs().mT)).amax(dim=1)
+        allowed = ULPS * gap.eps * before_cancelling.clamp(min=gap.scale)
+        D = conditioning(net, x, generator=torch.Generator().manual_seed(1))
+        assert (gap.rows <= torch.maximum(allowed, TIMES_CONDITIONING * D)).all()
 
     check()
 
