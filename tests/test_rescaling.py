@@ -404,6 +404,15 @@ def test_a_single_number_has_the_derivative_of_the_profile(r, sign):
         assert float(y.detach()) == pytest.approx(sign * s, rel=1e-6)
         assert float(gradient) == pytest.approx(s * (1 - s), rel=1e-6)
         assert float(gradient_t) == pytest.approx(-sign * s * (1 - s), rel=1e-6)
+    shifted = radnet.Squash(shift=0.2, dtype=torch.float64)
+    for dtype in (torch.float64, torch.float16):
+        v = torch.tensor([[sign * (r + 0.5)]], dtype=dtype, requires_grad=True)
+        x = r + 0.3
+        (gradient,) = torch.autograd.grad(3 * shifted.to(dtype)(v).sum(), v)
+        assert gradient.dtype == dtype
+        assert float(gradient) == pytest.approx(
+            3 * 2 * x / (x * x + 1) ** 2, rel=1e-9 if dtype == torch.float64 else 1e-2
+        )
     zero = torch.zeros(2, 1, requires_grad=True)
     (at_zero,) = torch.autograd.grad(radnet.Radial(torch.tanh)(zero).sum(), zero)
     assert at_zero.tolist() == [[1.0], [1.0]]
