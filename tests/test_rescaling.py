@@ -444,3 +444,14 @@ def test_the_functional_twin_checks_what_the_modules_check():
     with pytest.raises(TypeError, match="the profile h must be callable, got int"):
         rescale(v, 3)
     assert rescale(v, torch.tanh, shift=torch.zeros(1, 1, 1)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("n", [1, 5])
+def test_the_composed_form_accumulates_half_precisions_in_float32(dtype, n):
+    """Squares of 300 overflow float16; the value and the norm must still be those of float32, rounded once."""
+    v = torch.full((2, n), 300.0, dtype=dtype)
+    y, r = composed(v, torch.tanh, lambda r: 1 - torch.tanh(r) ** 2, None, 1)
+    assert (y.dtype, r.dtype) == (dtype, torch.float32)
+    assert torch.allclose(r, torch.full((2, 1), 300.0 * math.sqrt(n)), rtol=1e-6)
+    assert torch.equal(y, torch.full((2, n), 1 / math.sqrt(n)).to(dtype))
