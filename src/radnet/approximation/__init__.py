@@ -1,0 +1,329 @@
+"""From a function, a domain and an eps to a radial network with a guarantee.
+
+Paper: "Universal Approximation" and its appendix; every construction is a file of this package, named after the width it promises.
+`docs/approximation.md` shows how it works and what is and is not claimed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import InvalidType, InvalidValue
+from . import growing_width, width_max, width_max_plus_1, width_n_plus_m_plus_1
+from .certificate import ROUNDING_AFAR, Certificate, Check, largest_argument, reach_of, unit_roundoff
+from .construction import Construction
+from .covers import Cover
+from .domains import Array, Ball, Box, Domain, Points
+from .growing_width import GrowingNetwork
+from .lattices import TooManyBalls
+from .planning import BITS, FREEDOM, WIDTHS, Plan, Problem, make_plan
+from .stacked import DeepNetwork, StackedNetwork
+from .targets import Target, claimed_limit, claimed_variation, refute, refute_limit
+
+__all__ = [
+    "Approximation",
+    "Ball",
+    "Box",
+    "Certificate",
+    "Check",
+    "Cover",
+    "GrowingNetwork",
+    "Points",
+    "StackedNetwork",
+    "approximate",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Approximation:
+    """A network, the cover it was made from, and its certificate.
+
+    Attributes
+    ----------
+    network : StackedNetwork or GrowingNetwork
+        With ``widths``, ``partial`` and ``to_radnet()``.
+    cover : Cover
+    certificate : Certificate
+    """
+
+    network: DeepNetwork
+    cover: Cover
+    certificate: Certificate
+    outputs: Array
+    outside: Callable[[Array], Array]
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        """The same function by its closed form: the value of the first ball that contains x, by a k-d tree.
+
+        Computed in float64 and returned in the dtype of x. It differs from the network by rounding, and for points that are
+        within rounding of a sphere.
+
+        Examples
+        --------
+        >>> import torch, radnet
+        >>> a = radnet.approximate(torch.sin, radnet.Box(0, 3), 0.1, lipschitz=1)
+        >>> x = torch.linspace(0, 3, 7, dtype=torch.float64).unsqueeze(1)
+        >>> bool((a.evaluate(x) - a.network(x)).abs().max() < 1e-12)
+        True
+        """
+        n = self.certificate.widths[0]
+        if not isinstance(x, Tensor):
+            raise InvalidType(f"evaluate needs a tensor, got {type(x).__name__}; use torch.as_tensor")
+        if not x.is_floating_point():
+            raise InvalidType(f"evaluate needs a floating-point tensor, got {x.dtype}")
+        if x.ndim == 0 or x.shape[-1] != n:
+            raise InvalidValue(f"input of shape {tuple(x.shape)}: the last dimension must be {n}, the input width")
+        points = x.detach().cpu().double().reshape(-1, n).numpy()
+        ball = self.cover.tree.first(points)
+        y = self.outputs[np.maximum(ball, 0)]
+        out = np.flatnonzero(ball < 0)
+        if len(out):
+            with np.errstate(invalid="ignore", over="ignore"):
+                y[out] = self.outside(points[out])
+        return torch.from_numpy(y).reshape(*x.shape[:-1], -1).to(dtype=x.dtype, device=x.device)
+
+    def report(self) -> str:
+        """The certificate as a table a person reads."""
+        return self.certificate.report()
+
+    def __repr__(self) -> str:
+        c = self.certificate
+        return f"Approximation(width={c.width!r}, balls={c.balls}, bound={c.bound:.4g}, eps={c.eps:g})"
+
+
+def approximate(
+    f: Callable[[Tensor], Any],
+    domain: Domain,
+    eps: float,
+    *,
+    lipschitz: float | Callable[..., Any] | None = None,
+    modulus: Callable[[float], float] | None = None,
+    width: str = "auto",
+    limit: tuple[Any, Any] | None = None,
+    dtype: torch.dtype = torch.float64,
+    max_balls: int = 20_000,
+) -> Approximation:
+    """Turn f into a radial network with Step-ReLU that is off by less than eps, and say what that rests on.
+
+    Parameters
+    ----------
+    f : function
+        Takes a float64 tensor of shape (batch, n), returns a tensor or array of shape (batch, m), or (batch,) for m = 1.
+    domain : Box, Ball or Points
+        The compact set K.
+    eps : float
+        The error allowed, in the Euclidean norm.
+    lipschitz : float or function, optional
+        A Lipschitz constant of f on K; or a function ``(lo, hi) -> bound`` that gives one for each of a batch of boxes, for a
+        cover that adapts. With a limit it has to hold around K too, as far as balls around points of K reach.
+    modulus : function, optional
+        A modulus of continuity instead: ``|f(x) - f(y)| <= modulus(|x - y|)``. With neither, f is sampled, and the
+        certificate says so; on `Points` samples are all that is needed.
+    width : "growing", "n+m+1", "max+1", "max" or "auto"
+        Which construction. The first two are good on all of R^n if a limit is given; "max" needs max(n, m) >= 2. "auto" takes
+        the one with the fewest parameters.
+    limit : pair (A, b), optional
+        The affine map ``A x + b`` that f approaches: claimed to be within eps of f outside K.
+    dtype : torch.float64 or torch.float32
+        Of the network.
+    max_balls : int
+        The largest cover allowed.
+
+    Returns
+    -------
+    Approximation
+        ``network``, ``cover``, ``certificate``, ``evaluate(x)``.
+
+    Raises
+    ------
+    InvalidValue, InvalidType
+        If an argument makes no sense, a claim about f is refuted by samples, or the cover would be too large.
+
+    References
+    ----------
+    thm:UA-asymp-lin, thm:UA-n+m+1, thm:UA-n+1, thm:UA-bd=n-app.
+
+    Examples
+    --------
+    >>> import torch, radnet
+    >>> a = radnet.approximate(torch.sin, radnet.Box(0, 6), 0.1, lipschitz=1)
+    >>> a
+    Approximation(width='max+1', balls=31, bound=0.09971, eps=0.1)
+    >>> x = 6 * torch.rand(1000, 1, dtype=torch.float64)
+    >>> bool((a.network(x) - x.sin()).abs().max() < 0.1)
+    True
+    """
+    _check_arguments(domain, eps, width, dtype, max_balls)
+    rng = np.random.default_rng(0)
+    target = Target(f, domain, rng)
+    n, m = domain.dimension, target.outputs
+    if width == "max" and max(n, m) == 1:
+        raise InvalidValue('width="max" needs max(n, m) >= 2: networks of width 1 with Step-ReLU are monotone; use "max+1"')
+    asymptotic = claimed_limit(limit, n, m)
+    if asymptotic.given and width in ("max+1", "max"):
+        raise InvalidValue(f'width="{width}" knows the domain only and has no limit; use "growing" or "n+m+1", or limit=None')
+    everywhere = asymptotic.given and not isinstance(domain, Points)
+    variation = claimed_variation(lipschitz, modulus, domain, everywhere)
+    refute(variation, target, domain, rng)
+    refute_limit(asymptotic, target, domain, eps, rng)
+    problem = Problem(target, domain, float(eps), variation, asymptotic, dtype, max_balls)
+    try:
+        plan = _cheapest(problem) if width == "auto" else make_plan(problem, width)
+    except TooManyBalls as error:
+        raise InvalidValue(_too_many(problem, width, error)) from None
+    return _finish(problem, plan)
+
+
+def _check_arguments(domain: Any, eps: Any, width: Any, dtype: Any, max_balls: Any) -> None:
+    if not isinstance(domain, Domain):
+        raise InvalidType(f"domain must be a Box, a Ball or Points, got {type(domain).__name__}")
+    if isinstance(eps, bool) or not isinstance(eps, (int, float, np.floating, np.integer)):
+        raise InvalidType(f"eps must be a number, got {type(eps).__name__}")
+    if not (math.isfinite(eps) and eps > 0):
+        raise InvalidValue(f"eps={eps}: the error allowed must be a positive number")
+    if width not in (*WIDTHS, "auto"):
+        raise InvalidValue(f"width={width!r}: expected one of {', '.join((*WIDTHS, 'auto'))}")
+    if dtype not in BITS:
+        raise InvalidValue(f"dtype={dtype}: expected torch.float64 or torch.float32")
+    if isinstance(max_balls, bool) or not isinstance(max_balls, int) or max_balls < 1:
+        raise InvalidValue(f"max_balls={max_balls!r}: expected a positive whole number")
+
+
+def _cheapest(problem: Problem) -> Plan:
+    """The construction with the fewest parameters; width "max" never is: it has twice the layers."""
+    n, m = problem.n, problem.m
+    plan = make_plan(problem, "n+m+1" if problem.limit.given else "max+1")
+    N = len(plan.cover)
+    bounded = (n + m + 1) if problem.limit.given else max(n, m) + 1
+    cost = _parameters([n, *[bounded] * N, m])
+    if _parameters([n, *range(n + 1, n + N + 1), m]) < cost:
+        return make_plan(problem, "growing")
+    return plan
+
+
+def _parameters(widths: list[int]) -> int:
+    return sum((a + 1) * b for a, b in zip(widths[:-1], widths[1:], strict=True))
+
+
+def _too_many(problem: Problem, width: str, error: TooManyBalls) -> str:
+    """How many balls it would take, and an eps for which they suffice."""
+    rule = {"auto": "n+m+1" if problem.limit.given else "max+1"}.get(width, width)
+    count = f"{error.count:,.0f}" if math.isfinite(error.count) else "very many"
+    growth = min((error.count / problem.most) ** (1 / problem.n), 1e6) if math.isfinite(error.count) else 2.0
+    eps = problem.eps * max(growth, 1.05)
+    advice = "no eps was found that would fit"
+    for _ in range(20):
+        eps = _round_up(eps)
+        try:
+            make_plan(replace(problem, eps=eps), rule)
+        except TooManyBalls:
+            eps *= 1.25
+        else:
+            advice = f"eps={eps:g} would fit"
+            break
+    about = "" if error.exact else "about " if math.isfinite(error.count) else ""
+    return f"eps={problem.eps:g} takes {about}{count} balls, more than max_balls={problem.most:,}; {advice}"
+
+
+def _round_up(x: float) -> float:
+    """To two digits."""
+    unit = 10.0 ** (math.floor(math.log10(x)) - 1)
+    return float(f"{math.ceil(x / unit * (1 - 1e-9)) * unit:.2g}")
+
+
+def _finish(problem: Problem, plan: Plan) -> Approximation:
+    """Build the network, write the certificate, and refuse what it does not cover."""
+    built = _build(problem, plan)
+    own = str(problem.dtype).removeprefix("torch.")
+    bounds = {name: _bound(problem, plan, built, name) for name in ("float64", "float32")}
+    if not bounds[own] < problem.eps:
+        raise InvalidValue(
+            f"eps={problem.eps} is below what {own} can do with width={plan.rule!r} and {len(plan.cover)} balls "
+            f"(the bound would be {bounds[own]:.3g}); use float64, a larger eps, or another width"
+        )
+    u = unit_roundoff(own)
+    widths = built.network.widths
+    certificate = Certificate(
+        width=plan.rule,
+        balls=len(plan.cover),
+        hidden_layers=len(widths) - 2,
+        parameters=built.network.parameter_count,
+        widths=widths,
+        eps=problem.eps,
+        bound=bounds[own],
+        variation=plan.variation,
+        snapping=_snapping(problem, plan),
+        rounding=built.rounding(u),
+        rests_on=_rests_on(problem),
+        proven=problem.variation.kind != "samples" or isinstance(problem.domain, Points),
+        scope=_scope(problem, plan),
+        cover=plan.cover.kind,
+        dtype=own,
+        sphere_margin=float((1 - plan.cover.inner / plan.cover.radii).min()),
+        threshold_margin=built.margin(u),
+        bounds=bounds,
+        reach={name: _reach(problem, plan, built, name) for name in bounds},
+        _network=built.network,
+        _cover=plan.cover,
+    )
+    return Approximation(built.network, plan.cover, certificate, built.outputs, built.outside)
+
+
+def _build(problem: Problem, plan: Plan) -> Construction:
+    if plan.rule == "growing":
+        return growing_width.build(plan.cover, plan.values, problem.limit, problem.dtype)
+    if plan.rule == "max":
+        freedom = 0.99 * FREEDOM * problem.eps
+        return width_max.build(plan.cover, plan.values, freedom, problem.dtype, np.random.default_rng(problem.rng_seed))
+    if plan.snapped is None:
+        raise AssertionError(f"width {plan.rule} needs snapped values")
+    if plan.rule == "n+m+1":
+        return width_n_plus_m_plus_1.build(plan.cover, plan.snapped, problem.limit, problem.dtype)
+    return width_max_plus_1.build(plan.cover, plan.snapped, problem.dtype)
+
+
+def _snapping(problem: Problem, plan: Plan) -> float:
+    return 0.99 * FREEDOM * problem.eps if plan.rule == "max" else plan.snapping
+
+
+def _bound(problem: Problem, plan: Plan, built: Construction, name: str) -> float:
+    """The guarantee in a dtype; infinite if the balls or the values were placed for a finer one."""
+    u = unit_roundoff(name)
+    if 2.0**-plan.cover.bits < u or not built.margin(u) > 1:
+        return math.inf
+    return plan.variation + _snapping(problem, plan) + built.rounding(u)
+
+
+def _reach(problem: Problem, plan: Plan, built: Construction, name: str) -> float:
+    if not problem.limit.given or math.isinf(_bound(problem, plan, built, name)):
+        return 0.0
+    most = largest_argument(plan.cover, name)
+    least = problem.domain.reach * math.sqrt(problem.n)
+    return reach_of(built.far, unit_roundoff(name), ROUNDING_AFAR * problem.eps, least, most)
+
+
+def _rests_on(problem: Problem) -> str:
+    if isinstance(problem.domain, Points):
+        return f"the values of f at all {len(problem.domain.x)} points"
+    claims = {
+        "constant": f"the Lipschitz constant {problem.variation.constant:g}, as given",
+        "local": "the Lipschitz constants of boxes, as given",
+        "modulus": "the modulus of continuity, as given",
+        "samples": "samples of f only; nothing was claimed about f between them, so nothing is proven",
+    }
+    also = f", and |f(x) - L(x)| < {problem.eps:g} outside the domain, as given" if problem.limit.given else ""
+    return claims[problem.variation.kind] + also
+
+
+def _scope(problem: Problem, plan: Plan) -> str:
+    if isinstance(problem.domain, Points):
+        return "the given points"
+    everywhere = problem.limit.given and plan.rule in ("growing", "n+m+1")
+    return f"all of R^{problem.n}" if everywhere else f"the domain {problem.domain}"

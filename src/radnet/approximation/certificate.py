@@ -1,0 +1,198 @@
+"""What is guaranteed about an approximation, what that rests on, and how to check it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import InvalidValue
+from .covers import Cover
+from .domains import Array
+from .stacked import DeepNetwork
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+ROUNDING_AFAR = 0.02  # share of eps that rounding may take up where the limit is still called good
+
+
+@dataclass(frozen=True)
+class Check:
+    """What `Certificate.check` measured.
+
+    Attributes
+    ----------
+    points : int
+    worst, mean : float
+        Of ``|F(x) - f(x)|``.
+    at : tuple of float
+        Where the worst is.
+    near_a_sphere : int
+        Points so close to the sphere of a ball that rounding decides on which side they are.
+    holds : bool
+        Whether the worst is below eps.
+    """
+
+    points: int
+    worst: float
+    mean: float
+    at: tuple[float, ...]
+    near_a_sphere: int
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The guarantee: ``|F(x) - f(x)| <= bound < eps`` on `scope`, and what it rests on.
+
+    Attributes
+    ----------
+    width : str
+        The construction.
+    balls, hidden_layers, parameters : int
+        N (or M) of the cover, depth, number of weights and biases.
+    widths : tuple of int
+    eps, bound : float
+        What was asked for, and what is guaranteed in the dtype of the network; bound is the sum of the next three.
+    variation, snapping, rounding : float
+        How far f may be from the value of its ball, how far values were moved, and how far arithmetic may be off.
+    rests_on : str
+        The claim that the bound follows from.
+    proven : bool
+        False if nothing was claimed about f and samples are all there is.
+    scope : str
+        Where the bound holds.
+    sphere_margin : float
+        Room on either side of a sphere, as a share of the radius: rounding stays inside it.
+    threshold_margin : float
+        By what factor the norms of all other states avoid the threshold of Step-ReLU.
+    bounds, reach : dict
+        The bound in float64 and in float32, infinite where nothing is guaranteed, and up to which |x| the limit holds
+        there with a rounding of at most 2 % of eps; 0 where it does not or no limit was given.
+
+    Examples
+    --------
+    >>> import torch, radnet
+    >>> f = lambda x: torch.exp(-x.square().sum(1))
+    >>> a = radnet.approximate(f, radnet.Box([-3, -3], [3, 3]), 0.2, lipschitz=0.86, limit=([[0, 0]], [0]))
+    >>> a.certificate.holds_in(torch.float32), a.certificate.scope
+    (True, 'all of R^2')
+    >>> a.certificate.check(f, 4 * torch.randn(1000, 2, dtype=torch.float64)).holds
+    True
+    """
+
+    width: str
+    balls: int
+    hidden_layers: int
+    parameters: int
+    widths: tuple[int, ...] = field(repr=False)
+    eps: float
+    bound: float
+    variation: float
+    snapping: float
+    rounding: float
+    rests_on: str
+    proven: bool
+    scope: str
+    cover: str
+    dtype: str
+    sphere_margin: float
+    threshold_margin: float
+    bounds: dict[str, float]
+    reach: dict[str, float]
+    _network: DeepNetwork | None = field(default=None, repr=False, compare=False)
+    _cover: Cover | None = field(default=None, repr=False, compare=False)
+
+    def holds_in(self, dtype: torch.dtype) -> bool:
+        """Whether the guarantee holds for the network in that dtype, for example after ``network.float()``."""
+        name = str(dtype).removeprefix("torch.")
+        return self.bounds.get(name, float("inf")) < self.eps
+
+    def check(self, f: Callable[[Tensor], Any], points: Any) -> Check:
+        """Measure ``|F(x) - f(x)|`` at the given points, with the network in the dtype it has now.
+
+        Parameters
+        ----------
+        f : function
+            As for `approximate`.
+        points : Tensor or array of shape (count, n)
+            Rounded to the dtype of the network first, if need be.
+        """
+        if self._network is None or self._cover is None:
+            raise InvalidValue("this certificate was made without its network; use the one of the approximation")
+        n, dtype = self.widths[0], next(self._network.parameters()).dtype
+        x = torch.as_tensor(points).detach()
+        x = x.to(dtype).reshape(-1, n) if x.ndim < 2 else x.to(dtype)
+        if x.ndim != 2 or x.shape[1] != n or not len(x):
+            raise InvalidValue(f"points of shape {tuple(x.shape)}; expected (count, {n}) with at least one point")
+        exact = x.double()
+        with torch.no_grad():
+            y = torch.as_tensor(np.asarray(f(exact))).double().reshape(len(x), -1)
+            F = self._network(x.to(next(self._network.parameters()).device)).cpu().double()
+        if y.shape != F.shape:
+            raise InvalidValue(f"f returned shape {tuple(y.shape)}; the network has {tuple(F.shape)}")
+        error = (F - y).norm(dim=1)
+        i = int(error.argmax())
+        slack = float((self._cover.outer - self._cover.inner).max()) / 2
+        near = np.isfinite(self._cover.tree.nearest_sphere(exact.numpy(), slack))
+        worst = float(error[i])
+        return Check(len(x), worst, float(error.mean()), tuple(exact[i].tolist()), int(near.sum()), worst < self.eps)
+
+    def report(self) -> str:
+        """A table a person reads."""
+        bound = "bound" if self.proven else "on samples"
+        far = ", ".join(f"{value:.3g} in {name}" for name, value in self.reach.items() if value > 0)
+        also = ", ".join(name for name in self.bounds if self.holds_in(_DTYPES[name]))
+        hidden = self.widths[1:-1]
+        shown = str(hidden[0]) if len(set(hidden)) == 1 else f"{hidden[0]} to {hidden[-1]}"
+        rows = [
+            ("construction", f"{self.width}: {self.widths[0]} -> {self.widths[-1]}"),
+            ("balls", f"{self.balls:,} ({self.cover})"),
+            ("hidden layers", f"{self.hidden_layers:,} of width {shown}"),
+            ("parameters", f"{self.parameters:,}"),
+            (bound, f"{self.bound:.6g} < eps = {self.eps:g}"),
+            ("made of", f"variation {self.variation:.3g}, snapping {self.snapping:.3g}, rounding {self.rounding:.3g}"),
+            ("rests on", self.rests_on),
+            ("valid on", self.scope),
+            ("holds in", also),
+            ("margins", f"{self.sphere_margin:.1e} of a radius at spheres, factor {self.threshold_margin:.3g} elsewhere"),
+        ]
+        if far:
+            rows.append(("limit up to", f"|x| = {far}"))
+        return "\n".join(f"{name:<15}{text}" for name, text in rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON; the widths are left out, which the construction and the depth determine."""
+        names = [name for name in self.__dataclass_fields__ if not name.startswith("_") and name != "widths"]
+        return {name: getattr(self, name) for name in names}
+
+
+def unit_roundoff(name: str) -> float:
+    """u of a dtype, by its name."""
+    return torch.finfo(_DTYPES[name]).eps / 2
+
+
+def reach_of(far: Callable[[float, float], float], u: float, allowed: float, least: float, most: float) -> float:
+    """The largest |x| for which rounding stays allowed; 0 if that is not even the whole domain."""
+    if not far(u, least) <= allowed:
+        return 0.0
+    low, high = least, most
+    if far(u, high) <= allowed:
+        return high
+    for _ in range(200):
+        middle = float(np.sqrt(low) * np.sqrt(high)) if low > 0 else high / 2
+        low, high = (middle, high) if far(u, middle) <= allowed else (low, middle)
+    return low
+
+
+def largest_argument(cover: Cover, name: str) -> float:
+    """Beyond this |x| the coordinates of the network overflow."""
+    return float(torch.finfo(_DTYPES[name]).max) / (16 * cover.scale * 2.0 ** int(cover.levels.max()) * len(cover.centres[0]))
+
+
+def distances(x: Array, y: Array) -> Array:
+    """Row by row."""
+    return np.asarray(np.linalg.norm(x - y, axis=1))

@@ -1,0 +1,80 @@
+"""What every construction returns, and the values of f snapped to a lattice.
+
+Snapping: the values of the balls become ``offset + s V`` with V made of even integers. Values that differ do so by at least 2
+in units of s, so that Step-ReLU, whose threshold is 1, keeps them apart with a margin of 2; values that agree agree
+exactly; and all the arithmetic between them is exact. It costs ``s sqrt(m)`` of the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .domains import Array
+from .stacked import DeepNetwork
+
+STEP_HEIGHT = 0.5  # h of the paper for every ball: exact in binary, and so is everything divided by it
+UNIT = float(np.sqrt(1 - STEP_HEIGHT**2))  # the radius below which |(x - c, h)| < 1
+
+
+@dataclass(frozen=True)
+class Snapped:
+    """Values as ``offset + step V``, V of shape (N, m) with even integers."""
+
+    V: Array
+    step: float
+    offset: Array
+
+    @property
+    def values(self) -> Array:
+        """What the balls get."""
+        return np.asarray(self.offset + self.step * self.V)
+
+
+def snap(y: Array, quantum: float) -> Snapped:
+    """The nearest points of the lattice of that quantum around the middle of the values."""
+    offset = (y.min(0) + y.max(0)) / 2
+    return Snapped(2 * np.round((y - offset) / quantum), quantum / 2, offset)
+
+
+@dataclass(frozen=True, eq=False)
+class Construction:
+    """A network and what is known about it.
+
+    Attributes
+    ----------
+    network : DeepNetwork
+    outputs : array of shape (N, m)
+        What the network returns in each ball, up to rounding.
+    outside : function
+        What it returns at points that are in no ball.
+    rounding : function of u
+        Bound on the rounding of the output in a ball, where u is the unit roundoff.
+    far : function of u and |x|
+        Bound on the rounding of the limit at points in no ball.
+    margin : function of u
+        By what factor the norms of all states that are not meant to be at a threshold avoid it; above 1 is safe.
+    """
+
+    network: DeepNetwork
+    outputs: Array
+    outside: Callable[[Array], Array]
+    rounding: Callable[[float], float]
+    far: Callable[[float, float], float]
+    margin: Callable[[float], float]
+
+
+def as_tensor(x: Array, dtype: torch.dtype) -> Tensor:
+    """A tensor of its own in the dtype of the network."""
+    return torch.from_numpy(np.array(x, dtype=np.float64)).to(dtype)
+
+
+def affine_rounding(u: float, W: Array, b: Array, z: Array) -> float:
+    """Bound on the rounding of ``W z + b`` over the columns of z, weights rounded too: ``(k+3) u (|W| |z| + |b|)``."""
+    terms = W.shape[1] + 3
+    size = np.abs(W) @ np.abs(z) + np.abs(b)[:, None]
+    return float(terms * u * np.linalg.norm(size, axis=0).max()) if z.shape[1] else 0.0

@@ -1,0 +1,190 @@
+r"""Covers of K by balls (lem:def-N, lem:def-M), placed so that a network in floating point sees exactly these balls.
+
+Every ball has three radii, ``inner < radius < outer``: the inner balls already cover K, the outer ones are where f has to
+stay within its budget, and the threshold of the network lies at the radius. What arithmetic may move the threshold by is
+less than the gap on either side.
+
+That gap does not grow with the depth. The network works in coordinates ``X = scale x`` in which a ball of level k has
+radius ``unit 2^-k``, and the centres there are multiples of one power of two, the pitch G. Let ``|X|``, ``|C|`` and
+``|X - C|`` stay below ``2^E`` and let ``G = 2^(E-p)`` in a dtype of p bits. Then ``X - C_1`` is rounded to a multiple of
+some ``g <= G``; going on from centre to centre adds a multiple of G, which is exact unless the sum is so large that its
+last place exceeds g, and then g at least doubles. So all roundings together move X by at most
+``G/2 + G/4 + ... < G`` a coordinate, however many balls there are.
+
+Differs from the paper: radii of any size; f has to vary by less than eps on the whole ball, not on its part in K, where
+points outside K matter; only later balls have to avoid earlier centres in lem:def-M.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .domains import Array, Domain
+from .trees import BallTree, Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Balls:
+    """A cover before it is placed: ball i covers its share of K with radius ``inner 2^-level``."""
+
+    centres: Array
+    levels: Indices
+    inner: float
+    kind: str
+
+    @property
+    def radii(self) -> Array:
+        """The covering radii."""
+        return np.asarray(self.inner * 0.5**self.levels)
+
+    def take(self, index: Indices) -> Balls:
+        """Some of the balls, in the given order."""
+        return Balls(self.centres[index], self.levels[index], self.inner, self.kind)
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """How finely a network can place its balls: the arithmetic it has, and how large its numbers become.
+
+    ``values`` is the largest entry of a value that shares coordinates with x, 0 if none does; ``bits`` the precision p.
+    """
+
+    bits: int
+    unit: float
+    terms: int
+    reach: float
+    values: float
+
+    def pitch(self, scale: float, radius: float) -> float:
+        """G in scaled coordinates."""
+        largest = 2 * scale * (self.reach + 2 * radius) + 4 * self.values
+        return float(2.0 ** (math.ceil(math.log2(largest)) - self.bits))
+
+    def slack(self, n: int, radius: float) -> float:
+        """What arithmetic may move a sphere of the largest radius by, in the coordinates of x.
+
+        sqrt(n) G/2 for placing the centre, as much for scaling x, sqrt(n) G for the way (see above), some roundings of
+        the norm, and f called at a float64 point.
+        """
+        ulp = 2.0**-self.bits
+        G = 4 * (self.reach + 2 * radius + 2 * self.values * radius / self.unit) * ulp
+        return 3 * math.sqrt(n) * G + 4 * (self.terms + 4) * ulp * radius + 2.0**-50 * self.reach
+
+
+@dataclass(frozen=True, eq=False)
+class Cover:
+    """Balls that cover K, where a network can place them.
+
+    Attributes
+    ----------
+    centres, radii : arrays of shape (N, n) and (N,)
+        The balls of the network: ``B_r(c) = {x : |x - c| < r}``.
+    inner, outer : arrays of shape (N,)
+        The balls of radius inner cover K already; f is controlled up to outer.
+    samples : array of shape (N, n)
+        Where f is evaluated: the centres before they were moved by a rounding error, all in K.
+    kind : str
+        "one ball", "lattice", "subdivision", "greedy" or "farthest point".
+
+    Examples
+    --------
+    >>> import radnet
+    >>> a = radnet.approximate(lambda x: x.sin(), radnet.Box(0, 1), 0.25, lipschitz=1)
+    >>> a.cover.kind, len(a.cover), a.cover.centres.ravel().round(3).tolist()
+    ('lattice', 3, [0.167, 0.5, 0.833])
+    """
+
+    centres: Array
+    radii: Array
+    inner: Array
+    outer: Array
+    samples: Array
+    grid: Array
+    levels: Indices
+    scale: float
+    unit: float
+    pitch: float
+    bits: int
+    kind: str
+
+    def __len__(self) -> int:
+        return len(self.radii)
+
+    @cached_property
+    def tree(self) -> BallTree:
+        """For finding the balls that contain a point."""
+        return BallTree(self.centres, self.radii)
+
+    @property
+    def separation(self) -> float:
+        """Smallest ``|c_i - c_j| / r_i`` over j < i, at least 1 if no ball contains an earlier centre; inf for one."""
+        tree, worst = self.tree, math.inf
+        point, ball, d = tree.pairs(self.centres, slack=float(self.radii.max()))
+        later = ball > point
+        if later.any():
+            worst = float((d[later] / self.radii[ball[later]]).min())
+        return max(worst, 0.0) if len(self) > 1 else math.inf
+
+
+def place(balls: Balls, domain: Domain, margin: float, ruler: Ruler) -> Cover | None:
+    """The cover with its centres on the grid of the ruler, or None if arithmetic needs more room than margin gives it.
+
+    Radii are ``inner (1 + margin)`` and ``inner (1 + 2 margin)``.
+    """
+    n, level = domain.dimension, int(balls.levels.max())
+    largest = balls.inner * 0.5 ** int(balls.levels.min()) * (1 + margin)
+    if ruler.slack(n, largest) > margin * balls.inner * 0.5**level:
+        return None
+    base = balls.inner * (1 + margin)  # the radius of level 0
+    scale = _round_down(ruler.unit / base, ruler.bits)
+    G = ruler.pitch(scale, largest)
+    grid = np.round(balls.centres * scale / G) * G
+    inner = balls.radii
+    return Cover(
+        centres=grid / scale,
+        radii=ruler.unit / scale * 0.5**balls.levels,
+        inner=inner,
+        outer=inner * (1 + 2 * margin),
+        samples=balls.centres,
+        grid=grid,
+        levels=balls.levels,
+        scale=scale,
+        unit=ruler.unit,
+        pitch=G,
+        bits=ruler.bits,
+        kind=balls.kind,
+    )
+
+
+def _round_down(x: float, bits: int) -> float:
+    """The largest number of that many bits that is at most x."""
+    mantissa, exponent = math.frexp(x)
+    return math.ldexp(math.floor(math.ldexp(mantissa, bits)), exponent - bits)
+
+
+def bound_on_count(n: int, lipschitz: float, eps: float) -> int:
+    """How many balls a function on the unit cube needs at most (thm:bound-N, corrected).
+
+    ``(floor(sqrt(n) / (2 r)) + 1)^n`` for ``r < min(eps/R, 1)``: cubes of side below ``2 r/sqrt(n)``, one ball each.
+    The printed ``ceil(R sqrt(n) / (2 eps))^n`` is false where the quotient is a whole number, for R = 0, and for
+    ``eps/R >= 1`` in higher dimensions.
+
+    >>> bound_on_count(1, 1.0, 0.5), bound_on_count(2, 0.0, 0.1)
+    (2, 4)
+    """
+    r = min(eps / lipschitz if lipschitz > 0 else math.inf, 1.0)
+    return (math.floor(math.sqrt(n) / (2 * r) * (1 + 1e-15)) + 1) ** n
+
+
+def bound_on_separated_count(n: int, lipschitz: float, eps: float) -> float:
+    """How many balls a separated cover of the unit cube needs at most (thm:bound-N, second part, with r < 1).
+
+    >>> round(bound_on_separated_count(1, 1.0, 0.5), 6)
+    3.0
+    """
+    r = min(eps / lipschitz if lipschitz > 0 else math.inf, 1.0)
+    return math.gamma(n / 2 + 1) / math.pi ** (n / 2) * (2 + 2 / r) ** n

@@ -1,0 +1,114 @@
+"""Covers by balls of one radius whose centres form a lattice, for a function with one Lipschitz constant.
+
+Two lattices are tried. The cubic one, fitted to the sides of the box, wins for few balls. A_n*, the projection of Z^(n+1)
+along (1, ..., 1), is the thinnest covering lattice known for small n (hexagonal in the plane, body-centred in space): far
+from the boundary it needs 23 % fewer balls than the cubic one in two dimensions and 46 % fewer in three. Its centres
+outside K are moved to the nearest point of K, which keeps K covered.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from .covers import Balls
+from .domains import Array, Ball, Box, Domain
+from .pruning import prune
+
+_OFFSETS = 4
+_ENUMERATED = 40  # lattice points looked at, per ball allowed
+
+
+class TooManyBalls(Exception):
+    """A cover needs more balls than allowed; says how many, as far as that is known."""
+
+    def __init__(self, count: float, exact: bool = True) -> None:
+        super().__init__(count)
+        self.count, self.exact = count, exact
+
+
+def lattice_cover(domain: Domain, radius: float, most: int) -> Balls:
+    """Balls of the given radius that cover K, at most `most` of them."""
+    if radius >= domain.radius:
+        return one_ball(domain, radius)
+    box = Box(domain.lower.tolist(), domain.upper.tolist())
+    counts = cubic_counts(box.sides, radius)
+    cubic = math.prod(counts)
+    rough = cubic if domain.dimension == 1 else min(cubic, volume(domain) / covered_volume(domain.dimension, radius))
+    if rough > most:
+        raise TooManyBalls(rough, exact=domain.dimension == 1)
+    found = []
+    if cubic <= 4 * most:
+        found.append(_kept(domain, cubic_lattice(box, counts), radius))
+    if domain.dimension > 1:
+        rng = np.random.default_rng(0)
+        for _ in range(_OFFSETS):
+            found.append(_kept(domain, thin_lattice(box, radius, rng.random(domain.dimension), most), radius))
+    centres = min(found, key=len)
+    if len(centres) > most:
+        raise TooManyBalls(len(centres))
+    return Balls(centres, np.zeros(len(centres), np.int64), radius, "lattice")
+
+
+def one_ball(domain: Domain, radius: float) -> Balls:
+    """All of K in a ball."""
+    return Balls(domain.centre[None], np.zeros(1, np.int64), radius, "one ball")
+
+
+def cubic_counts(sides: Array, radius: float) -> list[int]:
+    """Into how many parts to cut each side so that every cell fits a ball: ``sum (side/count)^2 <= (2 radius)^2``."""
+    n = len(sides)
+    counts = [max(1, math.ceil(side * math.sqrt(n) / (2 * radius) * (1 - 1e-12))) for side in sides]
+    for axis in np.argsort(sides)[::-1]:  # a short side may leave room for the others
+        while counts[axis] > 1:
+            counts[axis] -= 1
+            if math.hypot(*(s / k for s, k in zip(sides, counts, strict=True))) > 2 * radius:
+                counts[axis] += 1
+                break
+    return counts
+
+
+def cubic_lattice(box: Box, counts: list[int]) -> Array:
+    """Centres of the cells."""
+    axes = [lo + side * (np.arange(k) + 0.5) / k for lo, side, k in zip(box.lower, box.sides, counts, strict=True)]
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, box.dimension)
+
+
+def thin_lattice(box: Box, radius: float, offset: Array, most: int) -> Array:
+    """The points of A_n*, of the given covering radius, that are within that radius of the box.
+
+    Its Gram matrix is ``I - 1/(n+1)``, its covering radius ``sqrt(n (n+2) / (12 (n+1)))``.
+    """
+    n = box.dimension
+    gram = np.eye(n) - 1 / (n + 1)
+    basis = np.linalg.cholesky(gram) * (radius * (1 - 1e-12) / math.sqrt(n * (n + 2) / (12 * (n + 1))))
+    corners = np.array(list(itertools.product(*zip(box.lower - radius, box.upper + radius, strict=True)))) - box.centre
+    spanned = np.linalg.solve(basis.T, corners.T).T
+    first, last = np.floor(spanned.min(0)).astype(int) - 1, np.ceil(spanned.max(0)).astype(int) + 1
+    if math.prod((last - first + 1).tolist()) > _ENUMERATED * most:
+        raise TooManyBalls(math.prod((box.sides / radius).tolist()), exact=False)
+    steps = [np.arange(a, b + 1) for a, b in zip(first, last, strict=True)]
+    index = np.stack(np.meshgrid(*steps, indexing="ij"), axis=-1).reshape(-1, n)
+    return np.asarray(box.centre + (index + offset) @ basis)
+
+
+def _kept(domain: Domain, centres: Array, radius: float) -> Array:
+    """The centres whose balls meet K, moved into K, without the redundant ones."""
+    centres = domain.nearest(centres[domain.distance(centres) <= radius])
+    centres = np.unique(centres, axis=0)
+    return centres[prune(domain, centres, np.full(len(centres), radius))]
+
+
+def volume(domain: Domain) -> float:
+    """Volume of a box or a ball."""
+    n = domain.dimension
+    if isinstance(domain, Ball):
+        return math.pi ** (n / 2) / math.gamma(n / 2 + 1) * domain.radius**n
+    return float(np.prod(domain.upper - domain.lower))
+
+
+def covered_volume(n: int, radius: float) -> float:
+    """The most a ball can be responsible for in a lattice: the cell of A_n*."""
+    return math.sqrt(1 / (n + 1)) * (radius / math.sqrt(n * (n + 2) / (12 * (n + 1)))) ** n

@@ -1,0 +1,190 @@
+"""From a function, a domain and an eps to balls: how the error budget is shared, and in which arithmetic the balls are placed.
+
+The budget eps pays for the variation of f over a ball, for snapping its values, and for rounding. Balls are placed for
+float32 arithmetic where that costs next to nothing, so that the network holds in float32 too, and for float64
+otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from ..errors import InvalidValue
+from .construction import UNIT, Snapped, snap
+from .covers import Balls, Cover, Ruler, place
+from .domains import Array, Domain, Points
+from .greedy import greedy_cover, separated_cover
+from .lattices import TooManyBalls, lattice_cover, one_ball
+from .subdivision import adaptive_cover
+from .targets import Limit, Target, Variation
+
+WIDTHS = ("growing", "n+m+1", "max+1", "max")
+BITS = {torch.float32: 24, torch.float64: 53}
+FREEDOM = 0.2  # share of eps for the points d_i of width "max"
+_SAFE = 1 - 2.0**-20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Everything that is given."""
+
+    f: Target
+    domain: Domain
+    eps: float
+    variation: Variation
+    limit: Limit
+    dtype: torch.dtype
+    most: int
+    rng_seed: int = 0
+
+    @property
+    def n(self) -> int:
+        """Inputs."""
+        return self.domain.dimension
+
+    @property
+    def m(self) -> int:
+        """Outputs."""
+        return self.f.outputs
+
+    def width(self, rule: str) -> int:
+        """The hidden width, or what counts of it when a norm is rounded."""
+        return {"growing": self.n + 2, "n+m+1": self.n + self.m + 1}.get(rule, max(self.n, self.m) + (rule == "max+1"))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Balls that are placed, with their values and what the error is made of."""
+
+    rule: str
+    cover: Cover
+    values: Array
+    snapped: Snapped | None
+    variation: float
+    snapping: float
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    bits: int
+    margin: float
+    quantum: float  # as a share of eps; 0 where values are not snapped
+
+
+def make_plan(problem: Problem, rule: str) -> Plan:
+    """The first attempt that works out.
+
+    Raises
+    ------
+    TooManyBalls
+        If the cover would be too large.
+    InvalidValue
+        If arithmetic is too coarse for this eps.
+    """
+    sampled = problem.f(problem.domain.sample(4096, np.random.default_rng(1)))
+    low, high = sampled.min(0), sampled.max(0)
+    spread, size = float((high - low).max()), float(np.linalg.norm(sampled, axis=1).max())
+    for attempt in _attempts(rule, problem):
+        plan = _try(problem, rule, attempt, spread, size)
+        if plan is not None:
+            return plan
+    raise InvalidValue(
+        f"eps={problem.eps} is below what {str(problem.dtype).removeprefix('torch.')} can do here: values up to {size:.3g} over "
+        f"a domain reaching {problem.domain.reach:.3g}. Use float64, a larger eps, or width='growing'"
+    )
+
+
+def _attempts(rule: str, problem: Problem) -> Iterator[_Attempt]:
+    """float32 with little to spare first, where it is cheap; then what has to be."""
+    uniform = problem.variation.kind in ("constant", "modulus") and not isinstance(problem.domain, Points)
+    quanta = {"growing": (0.0,), "max": (0.0,), "n+m+1": (2.0**-8,), "max+1": (2.0**-8, 2.0**-6, 2.0**-5, 2.0**-4)}[rule]
+    cheap = (1e-4, 1e-3, 3e-3, 1e-2) if uniform else (1e-3, 1e-2)
+    for margin in cheap:
+        yield from (_Attempt(24, margin, q) for q in quanta)
+    if problem.dtype == torch.float32:
+        for margin in (0.03, 0.1, 0.2):
+            yield from (_Attempt(24, margin, q) for q in quanta)
+    else:
+        for margin in (1e-9, 1e-6, 1e-3, 1e-2, 0.1):
+            yield _Attempt(53, margin, min(quanta[0], 2.0**-10))
+
+
+def _try(problem: Problem, rule: str, attempt: _Attempt, spread: float, size: float) -> Plan | None:
+    n, m, eps = problem.n, problem.m, problem.eps
+    u = 2.0**-attempt.bits
+    A = float(np.linalg.norm(problem.limit.A)) * problem.domain.reach * math.sqrt(n)
+    rounding = 8 * (problem.width(rule) + 4) * u * (size + spread + 2 * eps + A + float(np.linalg.norm(problem.limit.b)))
+    if rounding > (0.02 if attempt.margin <= 0.01 else 0.2) * eps:
+        return None
+    snapping = attempt.quantum * eps * math.sqrt(m) / 2
+    budget = eps * _SAFE - snapping - rounding - (FREEDOM * eps if rule == "max" else 0)
+    largest = (1.2 * spread + 4 * eps) / (attempt.quantum * eps) if attempt.quantum else 0.0
+    if 4 * largest > 2.0**attempt.bits:
+        return None
+    ruler = Ruler(
+        bits=attempt.bits,
+        unit=1.0 if rule == "max" else UNIT,
+        terms=problem.width(rule),
+        reach=problem.domain.reach,
+        values=largest if rule == "max+1" else 0.0,
+    )
+    cover = _cover(problem, rule, budget, attempt.margin, ruler)
+    if cover is None:
+        return None
+    values = problem.f(cover.samples)
+    snapped = snap(values, attempt.quantum * eps) if attempt.quantum else None
+    if snapped is not None and float(np.abs(snapped.V).max()) > largest:
+        spread = float((values.max(0) - values.min(0)).max())
+        return _try(problem, rule, attempt, spread, size)
+    return Plan(rule, cover, values, snapped, _variation(problem, cover, values), snapping)
+
+
+def _cover(problem: Problem, rule: str, budget: float, margin: float, ruler: Ruler) -> Cover | None:
+    """Balls of the kind that suits the claim, placed, or None if the ruler is too coarse."""
+    domain, variation = problem.domain, problem.variation
+    rng = np.random.default_rng(problem.rng_seed)
+    separated = rule == "max"
+    if variation.kind == "samples" or isinstance(domain, Points):
+        balls = greedy_cover(domain, problem.f, budget, margin, problem.most, rng)
+        return _apart(problem, balls, margin, ruler, float(balls.radii.min())) if separated else place(balls, domain, margin, ruler)
+    if variation.kind == "local":
+        balls = adaptive_cover(domain, _fits(variation, budget, margin), problem.most)
+        return _apart(problem, balls, margin, ruler, float(balls.radii.min())) if separated else place(balls, domain, margin, ruler)
+    whole = domain.radius * (1 + 1e-9)
+    inner = variation.largest_radius(budget, whole * (1 + 2 * margin)) / (1 + 2 * margin)
+    if ruler.slack(domain.dimension, inner * (1 + margin)) > margin * inner:
+        return None
+    balls = one_ball(domain, inner) if inner >= domain.radius else lattice_cover(domain, inner, problem.most)
+    return _apart(problem, balls, margin, ruler, inner) if separated else place(balls, domain, margin, ruler)
+
+
+def _fits(variation: Variation, budget: float, margin: float) -> Callable[[Array, Array], Array]:
+    return lambda centres, radii: variation.bound(centres, radii * (1 + 2 * margin)) <= budget
+
+
+def _apart(problem: Problem, balls: Balls, margin: float, ruler: Ruler, radius: float) -> Cover | None:
+    """No ball contains the centre of an earlier one: the largest first, and farthest points if that is not enough."""
+    order = np.argsort(balls.levels, kind="stable")
+    cover = place(balls.take(order), problem.domain, margin, ruler)
+    if cover is None or cover.separation >= 1 + 2 * margin:
+        return cover
+    return place(separated_cover(problem.domain, radius, margin, problem.most), problem.domain, margin, ruler)
+
+
+def _variation(problem: Problem, cover: Cover, values: Array) -> float:
+    """How far f may be from the value of a ball: by the claim, or as far as samples tell."""
+    domain, claim = problem.domain, problem.variation
+    if claim.kind != "samples" and not isinstance(domain, Points):
+        return float(claim.bound(cover.samples, cover.outer).max())
+    x = domain.sample(100_000, np.random.default_rng(2))
+    tree = replace(cover, radii=cover.outer).tree
+    point, ball, _ = tree.pairs(x)
+    return float(np.linalg.norm(problem.f(x)[point] - values[ball], axis=1).max())
+
+
+__all__ = ["BITS", "FREEDOM", "WIDTHS", "Plan", "Problem", "TooManyBalls", "make_plan"]

@@ -1,0 +1,185 @@
+"""Deep networks of one width with Step-ReLU, held in three tensors instead of thousands of modules.
+
+The hidden layers of the constructions of bounded width are all alike, so their weights are stacked: one tensor of shape
+(layers - 1, width, width) and one of shape (layers, width). Evaluation runs over (width, batch), where a layer is one
+small matrix product, a sum of squares and a mask, in buffers that are used again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..activations import Identity, RadialActivation, StepReLU
+from ..errors import InvalidType, InvalidValue
+from ..network import RadNet
+
+_COLUMNS_AT_ONCE = 4096
+MOST_BYTES = 2**30
+
+
+class DeepNetwork(nn.Module):
+    """What the networks of `approximate` have in common: widths, input checks, the way to a plain `RadNet`.
+
+    All parameters are frozen; ``requires_grad_()`` makes them trainable.
+    """
+
+    widths: tuple[int, ...]
+
+    @property
+    def parameter_count(self) -> int:
+        """Number of weights and biases of the network as a plain `RadNet`."""
+        return sum((a + 1) * b for a, b in zip(self.widths[:-1], self.widths[1:], strict=True))
+
+    def _dense_layers(self) -> list[tuple[Tensor, Tensor]]:
+        raise NotImplementedError
+
+    def _dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+    def to_radnet(self) -> RadNet:
+        """The same network as a plain `RadNet`, with one module for each layer.
+
+        Raises
+        ------
+        InvalidValue
+            If its weights would take more than 1 GB.
+
+        Examples
+        --------
+        >>> import radnet
+        >>> a = radnet.approximate(lambda x: x.sin(), radnet.Box(0, 1), 0.25, lipschitz=1, width="n+m+1")
+        >>> a.network.to_radnet().widths
+        (1, 3, 3, 3, 1)
+        """
+        size = self.parameter_count * torch.finfo(self._dtype()).bits // 8
+        if size > MOST_BYTES:
+            raise InvalidValue(
+                f"to_radnet: dense weights of {len(self.widths) - 1} layers would take {size / 2**30:.1f} GB; more than "
+                "1 GB is refused. Use the network as it is, or another width rule"
+            )
+        weights, biases = zip(*self._dense_layers(), strict=True)
+        hidden: list[RadialActivation] = [StepReLU() for _ in weights[1:]]
+        net = RadNet.from_parameters(weights, biases, [*hidden, Identity()])
+        return net.requires_grad_(False)
+
+    def _columns(self, x: Any) -> Tensor:
+        """The input as (n, batch)."""
+        name = type(self).__name__
+        if not isinstance(x, Tensor):
+            raise InvalidType(f"{name} needs a tensor, got {type(x).__name__}; use torch.as_tensor")
+        n, dtype = self.widths[0], self._dtype()
+        if not x.is_floating_point():
+            raise InvalidType(f"{name} needs a floating-point input, got {x.dtype}; use x.to({dtype})")
+        if x.ndim == 0 or x.shape[-1] != n:
+            raise InvalidValue(f"input of shape {tuple(x.shape)}: the last dimension must be {n}, the input width")
+        if x.dtype != dtype:
+            raise InvalidType(f"input is {x.dtype}, the parameters are {dtype}; use x.to({dtype})")
+        return x.reshape(-1, n).T
+
+    def extra_repr(self) -> str:
+        """Widths, shortened, and depth."""
+        hidden = self.widths[1:-1]
+        shown = f"{hidden[0]}" if len(set(hidden)) == 1 else f"{hidden[0]}..{hidden[-1]}"
+        return f"inputs={self.widths[0]}, outputs={self.widths[-1]}, hidden layers={len(hidden)}, width={shown}"
+
+
+class StackedNetwork(DeepNetwork):
+    """A radial network whose hidden layers have one width and Step-ReLU, evaluated without a module a layer.
+
+    Parameters
+    ----------
+    first : Tensor of shape (width, n)
+        Weight of the first layer.
+    hidden : Tensor of shape (N - 1, width, width)
+        Weights of the other hidden layers.
+    biases : Tensor of shape (N, width)
+        Biases of all hidden layers.
+    last, last_bias : Tensor of shape (m, width) and (m,)
+
+    Examples
+    --------
+    >>> import torch, radnet
+    >>> net = radnet.approximate(lambda x: x.sin(), radnet.Box(0, 1), 0.25, lipschitz=1, width="max+1").network
+    >>> net.widths, net(torch.zeros(5, 1, dtype=torch.float64)).shape
+    ((1, 2, 2, 2, 1), torch.Size([5, 1]))
+    """
+
+    def __init__(self, first: Tensor, hidden: Tensor, biases: Tensor, last: Tensor, last_bias: Tensor) -> None:
+        super().__init__()
+        self.first = nn.Parameter(first, requires_grad=False)
+        self.hidden = nn.Parameter(hidden, requires_grad=False)
+        self.biases = nn.Parameter(biases, requires_grad=False)
+        self.last = nn.Parameter(last, requires_grad=False)
+        self.last_bias = nn.Parameter(last_bias, requires_grad=False)
+
+    @property
+    def widths(self) -> tuple[int, ...]:  # type: ignore[override]
+        """``(n, width, ..., width, m)``."""
+        count, width = self.biases.shape
+        return (self.first.shape[1], *[width] * count, self.last.shape[0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """F(x); x of shape (..., n)."""
+        z = self._columns(x)
+        tracked = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.parameters()))
+        if tracked:
+            z = self._hidden_states(z)[-1]
+            return self._output(z).reshape(*x.shape[:-1], -1)
+        with torch.no_grad():
+            size = max(1, math.ceil(z.shape[1] / max(1, round(z.shape[1] / _COLUMNS_AT_ONCE))))
+            parts = [self._output(self._run(part)) for part in z.split(size, dim=1)]
+            return torch.cat(parts).reshape(*x.shape[:-1], -1)
+
+    def partial(self, x: Tensor) -> list[Tensor]:
+        """``[F_0(x), F_1(x), ..., F_L(x)]``: one tensor for each layer, so mind the depth.
+
+        Examples
+        --------
+        >>> import torch, radnet
+        >>> net = radnet.approximate(lambda x: x.sin(), radnet.Box(0, 1), 0.25, lipschitz=1, width="max+1").network
+        >>> [tuple(F.shape) for F in net.partial(torch.zeros(7, 1, dtype=torch.float64))]
+        [(7, 1), (7, 2), (7, 2), (7, 2), (7, 1)]
+        """
+        states = self._hidden_states(self._columns(x))
+        lead = x.shape[:-1]
+        return [x, *(z.T.reshape(*lead, -1) for z in states), self._output(states[-1]).reshape(*lead, -1)]
+
+    def _hidden_states(self, z: Tensor) -> list[Tensor]:
+        states = []
+        for W, b in zip((self.first, *self.hidden.unbind(0)), self.biases.unbind(0), strict=True):
+            z = torch.addmm(b.unsqueeze(1), W, z)
+            z = z.masked_fill(z.square().sum(0) < 1, 0)
+            states.append(z)
+        return states
+
+    def _run(self, x: Tensor) -> Tensor:
+        """The last hidden state, in buffers that are used again; without gradients."""
+        biases = self.biases.unsqueeze(2).unbind(0)
+        z = torch.addmm(biases[0], self.first, x)
+        other, square = torch.empty_like(z), torch.empty_like(z)
+        norm = z.new_empty(z.shape[1])
+        small = torch.empty(z.shape[1], dtype=torch.bool, device=z.device)
+        ones = z.new_ones(1, z.shape[0])
+        norm = norm.unsqueeze(0)
+        small = small.unsqueeze(0)
+        for i in range(len(biases)):
+            if i:
+                torch.addmm(biases[i], self.hidden[i - 1], z, out=other)
+                z, other = other, z
+            torch.mul(z, z, out=square)
+            torch.mm(ones, square, out=norm)
+            torch.lt(norm, 1, out=small)
+            z.masked_fill_(small, 0)
+        return z
+
+    def _output(self, z: Tensor) -> Tensor:
+        return torch.addmm(self.last_bias, z.T, self.last.T)
+
+    def _dense_layers(self) -> list[tuple[Tensor, Tensor]]:
+        weights = (self.first, *self.hidden.unbind(0), self.last)
+        biases = (*self.biases.unbind(0), self.last_bias)
+        return [(W.detach().clone(), b.detach().clone()) for W, b in zip(weights, biases, strict=True)]

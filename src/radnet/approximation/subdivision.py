@@ -1,0 +1,89 @@
+"""Adaptive covers: large balls where f varies slowly, small ones where it varies fast.
+
+Radii are ``inner 2^-k``, so that going from ball to ball scales coordinates by powers of two, exactly. In one dimension a
+sweep lays the largest possible interval next to the last; elsewhere cells are cut in two along every axis until f stays
+within its budget on the ball around each. A few starting sizes are tried, since the best one is not known.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from .covers import Balls
+from .domains import Array, Domain
+from .lattices import TooManyBalls, one_ball
+from .pruning import prune
+
+_DEEPEST = 40
+_STARTS = 8
+
+Fits = Callable[[Array, Array], Array]
+
+
+def adaptive_cover(domain: Domain, fits: Fits, most: int) -> Balls:
+    """Balls that cover K and fit: ``fits(centres, inner radii)`` says for each whether f stays within its budget."""
+    if bool(fits(domain.centre[None], np.array([domain.radius]))[0]):
+        return one_ball(domain, domain.radius)
+    found: list[Balls] = []
+    refused: list[TooManyBalls] = []
+    for start in range(_STARTS if domain.dimension == 1 else 3):
+        try:
+            found.append(_sweep(domain, fits, start, most) if domain.dimension == 1 else _cut(domain, fits, start + 1, most))
+        except TooManyBalls as error:
+            refused.append(error)
+    if not found:
+        raise refused[0]
+    best = min(found, key=lambda balls: len(balls.levels))
+    return best.take(prune(domain, best.centres, best.radii))
+
+
+def _sweep(domain: Domain, fits: Fits, start: int, most: int) -> Balls:
+    """From left to right, always the largest interval that fits."""
+    inner = domain.radius * 2 ** (-start / _STARTS)
+    radii = inner * 0.5 ** np.arange(_DEEPEST + 1)
+    position, upper = float(domain.lower[0]), float(domain.upper[0])
+    centres, levels = [], []
+    while position < upper:
+        c = np.minimum(position + radii, upper)
+        ok = fits(c[:, None], radii)
+        if not ok.any():
+            raise TooManyBalls(math.inf, exact=False)
+        level = int(ok.argmax())
+        centres.append(float(c[level]))
+        levels.append(level)
+        position = float(c[level] + radii[level])
+        if len(centres) > most:
+            raise TooManyBalls(most * (upper - domain.lower[0]) / (position - domain.lower[0]), exact=False)
+    return Balls(np.array(centres)[:, None], np.array(levels, dtype=np.int64), inner, "subdivision")
+
+
+def _cut(domain: Domain, fits: Fits, start: int, most: int) -> Balls:
+    """Cells of nearly equal sides, cut along every axis until they fit."""
+    n = domain.dimension
+    sides = domain.upper - domain.lower
+    counts = [max(1, round(start * side / sides.min())) for side in sides]
+    cell = sides / counts
+    inner = float(np.linalg.norm(cell)) / 2
+    axes = [lo + side * (np.arange(k) + 0.5) for lo, side, k in zip(domain.lower, cell, counts, strict=True)]
+    middle = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, n)
+    corners = np.array(list(itertools.product((-0.25, 0.25), repeat=n))) * cell
+    centres, levels, count = [], [], 0
+    for level in range(_DEEPEST + 1):
+        radius = inner * 0.5**level
+        middle = middle[domain.distance(middle) <= radius]
+        c = domain.nearest(middle)
+        ok = fits(c, np.full(len(c), radius))
+        centres.append(c[ok])
+        levels.append(np.full(int(ok.sum()), level, dtype=np.int64))
+        count += int(ok.sum())
+        middle = middle[~ok]
+        if not len(middle):
+            return Balls(np.concatenate(centres), np.concatenate(levels), inner, "subdivision")
+        if count + len(middle) > most:
+            raise TooManyBalls(count + len(middle) * 2**n, exact=False)
+        middle = (middle[:, None] + 0.5**level * corners[None]).reshape(-1, n)
+    raise TooManyBalls(math.inf, exact=False)

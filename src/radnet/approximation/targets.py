@@ -1,0 +1,245 @@
+"""The function to be approximated, and what its caller claims about it, refuted where two samples are enough to do so.
+
+`Target` calls f with float64 tensors of shape (batch, n) and insists on finite values of shape (batch, m). The claims are
+a Lipschitz constant, a bound on it for every box, a modulus of continuity, and a limit at infinity. None of them can be
+proven by looking; all of them can be refuted by looking.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import InvalidType, InvalidValue
+from .domains import Array, Domain, Points
+
+_PAIRS = 2048
+_SHELLS = (1.0, 1.125, 1.5, 2.0, 4.0, 16.0, 1000.0)
+_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+
+
+class Target:
+    """f as a function of arrays, checked at every call."""
+
+    def __init__(self, f: Callable[..., Any], domain: Domain, rng: np.random.Generator) -> None:
+        if not callable(f):
+            raise InvalidType(f"f must be callable, got {type(f).__name__}")
+        self.f, self.n = f, domain.dimension
+        self.m: int | None = None
+        x = domain.sample(256, rng)
+        first, second = self(x), self(x)
+        if not np.array_equal(first, second):
+            i = int((first != second).any(1).argmax())
+            raise InvalidValue(
+                f"f is not deterministic: at x = {x[i].tolist()} it gave {first[i].tolist()} "
+                f"and then {second[i].tolist()}; fix its random numbers first"
+            )
+
+    @property
+    def outputs(self) -> int:
+        """m."""
+        if self.m is None:
+            raise AssertionError("f has not been called yet")
+        return self.m
+
+    def __call__(self, x: Array) -> Array:
+        """Values of shape (batch, m)."""
+        batch = torch.from_numpy(np.array(x, dtype=np.float64))
+        try:
+            with torch.no_grad():
+                y = self.f(batch)
+        except Exception as error:
+            raise InvalidValue(
+                f"f raised {type(error).__name__} ({error}) for a float64 tensor of shape {tuple(batch.shape)}; "
+                "it is called with a batch of points, one a row"
+            ) from error
+        y = y.detach().cpu().resolve_conj().numpy() if isinstance(y, torch.Tensor) else np.asarray(y)
+        if y.dtype.kind not in "fiu":
+            raise InvalidType(f"f returned values of type {y.dtype}; real numbers are needed")
+        if y.ndim == 1:
+            y = y[:, None]
+        expected = f"({len(x)}, {self.m if self.m is not None else 'm'})"
+        if y.ndim != 2 or len(y) != len(x) or y.shape[1] == 0 or self.m not in (None, y.shape[1]):
+            raise InvalidValue(f"f returned shape {y.shape} for {len(x)} points; expected {expected}, one row a point")
+        y = y.astype(np.float64)
+        if not np.isfinite(y).all():
+            i = int((~np.isfinite(y)).any(1).argmax())
+            raise InvalidValue(f"f returned {y[i].tolist()} at x = {np.asarray(x)[i].tolist()}; values must be finite")
+        self.m = y.shape[1]
+        return y
+
+
+@dataclass(frozen=True)
+class Variation:
+    """What is claimed about how fast f varies: ``|f(x) - f(c)| <= bound(c, r)`` for ``|x - c| <= r``.
+
+    kind is "constant" (a Lipschitz constant), "local" (one for every box), "modulus", or "samples" (nothing is claimed).
+    """
+
+    kind: str
+    constant: float = 0.0
+    local: Callable[..., Any] | None = None
+    modulus: Callable[..., Any] | None = None
+    clip: Domain | None = None  # where the claim need not reach beyond K: its bounding box
+
+    def bound(self, centres: Array, radii: Array) -> Array:
+        """Bound on the variation over each ball."""
+        if self.kind == "constant":
+            return self.constant * radii
+        if self.kind == "modulus":
+            return np.array([self._omega(r) for r in radii.tolist()])
+        lower, upper = centres - radii[:, None], centres + radii[:, None]
+        if self.clip is not None:
+            lower, upper = np.maximum(lower, self.clip.lower), np.minimum(upper, self.clip.upper)
+        return self.on_boxes(lower, upper) * radii
+
+    def largest_radius(self, variation: float, most: float) -> float:
+        """The largest radius, at most `most`, for which the bound is at most `variation`; not for "local"."""
+        if self.kind == "constant":
+            return most if self.constant * most <= variation else variation / self.constant
+        if self._omega(most) <= variation:
+            return most
+        low, high = 0.0, most
+        for _ in range(200):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._omega(middle) <= variation else (low, middle)
+        if low <= most * 1e-9:
+            raise InvalidValue(
+                f"modulus: it stays above {variation:.3g} down to r = {low:.3g}; a modulus of continuity tends to 0 with r"
+            )
+        return low
+
+    def on_boxes(self, lower: Array, upper: Array) -> Array:
+        """The claimed Lipschitz constant on each box."""
+        if self.local is None:
+            return np.full(len(lower), self.constant)
+        try:
+            R = self.local(torch.from_numpy(lower.copy()), torch.from_numpy(upper.copy()))
+        except Exception as error:
+            raise InvalidValue(
+                f"lipschitz raised {type(error).__name__} ({error}); it is called with lo and hi of shape "
+                f"{lower.shape}, one box a row"
+            ) from error
+        R = R.detach().cpu().numpy() if isinstance(R, torch.Tensor) else np.asarray(R)
+        R = np.broadcast_to(R, lower.shape[:1]) if R.ndim == 0 else R.reshape(-1) if R.size == len(R) else R
+        if R.shape != lower.shape[:1] or R.dtype.kind not in "fiu":
+            raise InvalidValue(f"lipschitz returned shape {R.shape} for {len(lower)} boxes; expected one number a box")
+        R = R.astype(np.float64)
+        if not (R >= 0).all() or not np.isfinite(R).all():
+            i = int((~((R >= 0) & np.isfinite(R))).argmax())
+            raise InvalidValue(f"lipschitz returned {R[i]} on the box {lower[i].tolist()} to {upper[i].tolist()}")
+        return R
+
+    def _omega(self, r: float) -> float:
+        if self.modulus is None:
+            raise AssertionError("no modulus was given")
+        value = float(self.modulus(r))
+        if not value >= 0:
+            raise InvalidValue(f"modulus({r}) is {value}; a modulus of continuity is a non-negative number")
+        return value
+
+
+def claimed_variation(lipschitz: Any, modulus: Any, domain: Domain, everywhere: bool) -> Variation:
+    """The claim, from the arguments of `approximate`; `everywhere`: it has to hold outside K too."""
+    if lipschitz is not None and modulus is not None:
+        raise InvalidValue("give lipschitz or modulus, not both")
+    if modulus is not None:
+        if not callable(modulus):
+            raise InvalidType(f"modulus must be a function of a distance, got {type(modulus).__name__}")
+        return Variation("modulus", modulus=modulus)
+    if callable(lipschitz):
+        return Variation("local", local=lipschitz, clip=None if everywhere else domain)
+    if lipschitz is not None:
+        if isinstance(lipschitz, bool) or not isinstance(lipschitz, (int, float, np.floating, np.integer)):
+            raise InvalidType(f"lipschitz must be a number or a function of boxes, got {type(lipschitz).__name__}")
+        if not (lipschitz >= 0 and math.isfinite(lipschitz)):
+            raise InvalidValue(f"lipschitz={lipschitz}: a Lipschitz constant is a finite number, at least 0")
+        return Variation("constant", constant=float(lipschitz))
+    return Variation("samples")
+
+
+def refute(variation: Variation, f: Target, domain: Domain, rng: np.random.Generator) -> None:
+    """Raise if two samples contradict the claim, and say which two."""
+    if variation.kind == "samples":
+        return
+    x = domain.sample(_PAIRS, rng)
+    if isinstance(domain, Points):
+        y = x[rng.permutation(len(x))]
+    else:
+        step = 10.0 ** rng.uniform(-5, 0.3, (len(x), 1)) * domain.radius
+        y = domain.nearest(x + step * rng.standard_normal(x.shape) / math.sqrt(domain.dimension))
+    fx, fy = f(x), f(y)
+    distance = np.linalg.norm(x - y, axis=1)
+    change = np.linalg.norm(fx - fy, axis=1)
+    if variation.kind == "modulus":
+        allowed = np.array([variation._omega(d) for d in distance.tolist()])
+        rate = np.zeros(len(x))
+    else:
+        rate = variation.on_boxes(np.minimum(x, y), np.maximum(x, y))
+        allowed = rate * distance
+    size = np.linalg.norm(fx, axis=1) + np.linalg.norm(fy, axis=1)
+    rounding = _ROUNDING * (size + rate * domain.reach)
+    excess = change - allowed - rounding
+    i = int(excess.argmax())
+    if excess[i] > 0:
+        claim = "modulus" if variation.kind == "modulus" else f"lipschitz={rate[i]:.6g}"
+        raise InvalidValue(
+            f"{claim} is refuted by two points: f({x[i].tolist()}) = {fx[i].tolist()} and f({y[i].tolist()}) = "
+            f"{fy[i].tolist()} differ by {change[i]:.6g} over a distance of {distance[i]:.6g} "
+            f"(at most {allowed[i]:.6g} is claimed)"
+        )
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The affine map ``L(x) = A x + b`` that f approaches at infinity; A = 0 and b = 0 if none is given."""
+
+    A: Array
+    b: Array
+    given: bool
+
+    def __call__(self, x: Array) -> Array:
+        """L at each row."""
+        return np.asarray(x @ self.A.T + self.b)
+
+
+def claimed_limit(limit: Any, n: int, m: int) -> Limit:
+    """The limit from the argument of `approximate`."""
+    if limit is None:
+        return Limit(np.zeros((m, n)), np.zeros(m), given=False)
+    try:
+        A, b = limit
+        A, b = (np.asarray(torch.as_tensor(part).detach().cpu().double().numpy()) for part in (A, b))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidType(f"limit must be a pair (A, b) of numbers or arrays ({error})") from error
+    if A.size == m * n and A.shape in ((), (m,), (n,), (m, n)):
+        A = A.reshape(m, n)
+    if b.shape == () and m == 1:
+        b = b.reshape(1)
+    if A.shape != (m, n) or b.shape != (m,):
+        raise InvalidValue(f"limit: A has shape {A.shape} and b {b.shape}; f needs ({m}, {n}) and ({m},)")
+    if not (np.isfinite(A).all() and np.isfinite(b).all()):
+        raise InvalidValue("limit: A and b must be finite")
+    return Limit(A, b, given=True)
+
+
+def refute_limit(limit: Limit, f: Target, domain: Domain, eps: float, rng: np.random.Generator) -> None:
+    """Raise if f is off its limit by more than eps at the boundary of the domain or outside, and say where."""
+    edge = domain.boundary(1024, rng)
+    if not limit.given or not len(edge):
+        return
+    for factor in _SHELLS:
+        x = domain.centre + factor * (edge - domain.centre)
+        off = np.linalg.norm(f(x) - limit(x), axis=1) - _ROUNDING * np.linalg.norm(limit(x), axis=1)
+        i = int(off.argmax())
+        if off[i] >= eps:
+            where = "at the boundary of the domain" if factor == 1 else "outside the domain"
+            raise InvalidValue(
+                f"limit: {where}, at x = {x[i].tolist()}, f is {off[i]:.6g} away from A x + b, which is not below "
+                f"eps = {eps}; take a larger domain or another limit"
+            )
