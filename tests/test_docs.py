@@ -31,6 +31,8 @@ STATEMENTS = (
     "`lem:repint` 2", "`lem:repint` 3", "`appsubsec:ex-131`", "`eq:ex-parameters`",
     "experiment 2",
     "experiment 1",
+    "`app:rbfns`", "RBF network, single layer", "RBF network, constrained", "RBF network, constrained multilayer",
+    "RBF proposition 1", "RBF proposition 2", "RBF conclusions",
 )  # fmt: skip
 
 

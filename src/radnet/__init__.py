@@ -51,6 +51,7 @@ _SUBMODULES = (
     "linalg",
     "network",
     "profiles",
+    "rbf",
     "rescaling",
     "symmetry",
     "testing",

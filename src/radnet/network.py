@@ -85,7 +85,7 @@ class RadNet(nn.Module):
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise InvalidType(f"dtype={dtype!r}: a radial network needs a real floating-point dtype")
         hidden = _hidden_activations(activation, len(n) - 2, shift, device, dtype)
-        last = _as_activation(output, f"output layer {len(n) - 1}", None, device, dtype)
+        last = as_activation(output, f"output layer {len(n) - 1}", None, device, dtype)
         place = device if device is not None else torch.get_default_device()
         layers = [
             nn.utils.skip_init(nn.Linear, n_in, n_out, bias=bias, device=place, dtype=dtype)
@@ -259,7 +259,7 @@ class RadNet(nn.Module):
             count = 1 if isinstance(activations, str | RadialActivation) else len(activations)
             raise InvalidValue(f"got {count} activations for {len(W)} layers; give one for each, the last included")
         rhos = [
-            _as_activation(a, f"layer {i}", None, W[0].device, W[0].dtype) for i, a in enumerate(activations, start=1)
+            as_activation(a, f"layer {i}", None, W[0].device, W[0].dtype) for i, a in enumerate(activations, start=1)
         ]
         net = cls.__new__(cls)
         nn.Module.__init__(net)
@@ -370,11 +370,11 @@ def _hidden_activations(
         given: list[ActivationLike] = list(activation)
     else:
         given = [activation] * max(count, 1)
-    found = [_as_activation(a, f"layer {i}", shift, device, dtype) for i, a in enumerate(given, start=1)]
+    found = [as_activation(a, f"layer {i}", shift, device, dtype) for i, a in enumerate(given, start=1)]
     return found[:count]
 
 
-def _as_activation(given: Any, where: str, shift: Shift, device: Any, dtype: Any) -> RadialActivation:
+def as_activation(given: Any, where: str, shift: Shift, device: Any, dtype: Any) -> RadialActivation:
     """An activation of its own for one layer: made from a name, or copied from a module."""
     if isinstance(given, str):
         return named_activation(given, shift=shift, device=device, dtype=dtype)
