@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import testing
     from .activations import Identity, Radial, RadialActivation, RadialSigmoid, ShiftedReLU, Squash, StepReLU
+    from .approximation import Ball, Box, Points, approximate
     from .compression import compress, verify
     from .descent import InterpolatingSpace, ProjectedOptimizer
     from .errors import RadNetError
@@ -29,6 +30,10 @@ _HOME = {
     "ShiftedReLU": "activations",
     "Squash": "activations",
     "StepReLU": "activations",
+    "Ball": "approximation",
+    "Box": "approximation",
+    "Points": "approximation",
+    "approximate": "approximation",
     "compress": "compression",
     "verify": "compression",
     "InterpolatingSpace": "descent",
@@ -44,6 +49,7 @@ _HOME = {
 }
 _SUBMODULES = (
     "activations",
+    "approximation",
     "compression",
     "descent",
     "experiments",
@@ -60,9 +66,12 @@ _SUBMODULES = (
 )
 
 __all__ = [
+    "Ball",
+    "Box",
     "Identity",
     "InterpolatingSpace",
     "OrthogonalAction",
+    "Points",
     "ProjectedOptimizer",
     "RadNet",
     "RadNetError",
@@ -72,6 +81,7 @@ __all__ = [
     "ShiftedReLU",
     "Squash",
     "StepReLU",
+    "approximate",
     "compress",
     "load",
     "load_into",

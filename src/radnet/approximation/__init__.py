@@ -260,7 +260,7 @@ def _finish(problem: Problem, plan: Plan) -> Approximation:
         bound=bounds[own],
         variation=plan.variation,
         snapping=_snapping(problem, plan),
-        rounding=built.rounding(u),
+        rounding=float(built.rounding(u)),
         rests_on=_rests_on(problem),
         proven=problem.variation.kind != "samples" or isinstance(problem.domain, Points),
         scope=_scope(problem, plan),
@@ -298,7 +298,7 @@ def _bound(problem: Problem, plan: Plan, built: Construction, name: str) -> floa
     u = unit_roundoff(name)
     if 2.0**-plan.cover.bits < u or not built.margin(u) > 1:
         return math.inf
-    return plan.variation + _snapping(problem, plan) + built.rounding(u)
+    return float(plan.variation + _snapping(problem, plan) + built.rounding(u))
 
 
 def _reach(problem: Problem, plan: Plan, built: Construction, name: str) -> float:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..errors import InvalidValue
 from .covers import Cover
-from .domains import Array
 from .stacked import DeepNetwork
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -136,8 +135,7 @@ class Certificate:
             raise InvalidValue(f"f returned shape {tuple(y.shape)}; the network has {tuple(F.shape)}")
         error = (F - y).norm(dim=1)
         i = int(error.argmax())
-        slack = float((self._cover.outer - self._cover.inner).max()) / 2
-        near = np.isfinite(self._cover.tree.nearest_sphere(exact.numpy(), slack))
+        near = np.isfinite(self._cover.tree.nearest_sphere(exact.numpy(), self._cover.slack))
         worst = float(error[i])
         return Check(len(x), worst, float(error.mean()), tuple(exact[i].tolist()), int(near.sum()), worst < self.eps)
 
@@ -185,14 +183,10 @@ def reach_of(far: Callable[[float, float], float], u: float, allowed: float, lea
     for _ in range(200):
         middle = float(np.sqrt(low) * np.sqrt(high)) if low > 0 else high / 2
         low, high = (middle, high) if far(u, middle) <= allowed else (low, middle)
-    return low
+    return float(low)
 
 
 def largest_argument(cover: Cover, name: str) -> float:
     """Beyond this |x| the coordinates of the network overflow."""
     return float(torch.finfo(_DTYPES[name]).max) / (16 * cover.scale * 2.0 ** int(cover.levels.max()) * len(cover.centres[0]))
 
-
-def distances(x: Array, y: Array) -> Array:
-    """Row by row."""
-    return np.asarray(np.linalg.norm(x - y, axis=1))

@@ -12,7 +12,8 @@ last place exceeds g, and then g at least doubles. So all roundings together mov
 ``G/2 + G/4 + ... < G`` a coordinate, however many balls there are.
 
 Differs from the paper: radii of any size; f has to vary by less than eps on the whole ball, not on its part in K, where
-points outside K matter; only later balls have to avoid earlier centres in lem:def-M.
+points outside K matter. In lem:def-M only later balls have to avoid earlier centres, and centres may lie outside K: the value
+is then that of the nearest point of K, to which every point of K is at most as far as to the centre.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
-from .domains import Array, Domain
+from .domains import Array, Domain, Points
 from .trees import BallTree, Indices
 
 
@@ -35,11 +36,17 @@ class Balls:
     levels: Indices
     inner: float
     kind: str
+    # a centre outside K takes the value of its nearest point of K, to which all of K is no farther than to the centre
 
     @property
     def radii(self) -> Array:
         """The covering radii."""
         return np.asarray(self.inner * 0.5**self.levels)
+
+    def normalised(self) -> Balls:
+        """The same balls, the largest at level 0."""
+        least = int(self.levels.min())
+        return Balls(self.centres, self.levels - least, self.inner * 0.5**least, self.kind)
 
     def take(self, index: Indices) -> Balls:
         """Some of the balls, in the given order."""
@@ -75,6 +82,14 @@ class Ruler:
         return 3 * math.sqrt(n) * G + 4 * (self.terms + 4) * ulp * radius + 2.0**-50 * self.reach
 
 
+    def largest_radius(self, n: int, slack: float) -> float:
+        """The largest radius for which arithmetic leaves spheres within that slack; the inverse of `slack`."""
+        ulp = 2.0**-self.bits
+        constant = (12 * math.sqrt(n) * ulp + 2.0**-50) * self.reach
+        slope = 12 * math.sqrt(n) * (2 + 2 * self.values / self.unit) * ulp + 4 * (self.terms + 4) * ulp
+        return (slack - constant) / slope
+
+
 @dataclass(frozen=True, eq=False)
 class Cover:
     """Balls that cover K, where a network can place them.
@@ -86,7 +101,9 @@ class Cover:
     inner, outer : arrays of shape (N,)
         The balls of radius inner cover K already; f is controlled up to outer.
     samples : array of shape (N, n)
-        Where f is evaluated: the centres before they were moved by a rounding error, all in K.
+        Where f is evaluated: the points of K nearest to the centres.
+    slack : float
+        What arithmetic may move a sphere by.
     kind : str
         "one ball", "lattice", "subdivision", "greedy" or "farthest point".
 
@@ -108,6 +125,7 @@ class Cover:
     scale: float
     unit: float
     pitch: float
+    slack: float
     bits: int
     kind: str
 
@@ -149,12 +167,13 @@ def place(balls: Balls, domain: Domain, margin: float, ruler: Ruler) -> Cover | 
         radii=ruler.unit / scale * 0.5**balls.levels,
         inner=inner,
         outer=inner * (1 + 2 * margin),
-        samples=balls.centres,
+        samples=domain.nearest(balls.centres) if not isinstance(domain, Points) else balls.centres,
         grid=grid,
         levels=balls.levels,
         scale=scale,
         unit=ruler.unit,
         pitch=G,
+        slack=ruler.slack(n, largest),
         bits=ruler.bits,
         kind=balls.kind,
     )

@@ -86,7 +86,7 @@ def _greedy(
         left = left[~covered]
         if len(centres) > most:
             raise TooManyBalls(len(centres) * len(x) / (len(x) - len(left)), exact=False)
-    return Balls(np.array(centres), np.array(levels, dtype=np.int64), inner, "greedy")
+    return Balls(np.array(centres), np.array(levels, dtype=np.int64), inner, "greedy").normalised()
 
 
 def separated_cover(domain: Domain, radius: float, margin: float, most: int) -> Balls:

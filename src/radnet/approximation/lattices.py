@@ -16,6 +16,7 @@ import numpy as np
 from .covers import Balls
 from .domains import Array, Ball, Box, Domain
 from .pruning import prune
+from .trees import BallTree
 
 _OFFSETS = 4
 _ENUMERATED = 40  # lattice points looked at, per ball allowed
@@ -29,8 +30,11 @@ class TooManyBalls(Exception):
         self.count, self.exact = count, exact
 
 
-def lattice_cover(domain: Domain, radius: float, most: int) -> Balls:
-    """Balls of the given radius that cover K, at most `most` of them."""
+def lattice_cover(domain: Domain, radius: float, most: int, *, separated: bool = False) -> Balls:
+    """Balls of the given radius that cover K, at most `most` of them.
+
+    Separated ones stay on their lattice, outside K or not, so that no ball contains the centre of another.
+    """
     if radius >= domain.radius:
         return one_ball(domain, radius)
     box = Box(domain.lower.tolist(), domain.upper.tolist())
@@ -41,11 +45,14 @@ def lattice_cover(domain: Domain, radius: float, most: int) -> Balls:
         raise TooManyBalls(rough, exact=domain.dimension == 1)
     found = []
     if cubic <= 4 * most:
-        found.append(_kept(domain, cubic_lattice(box, counts), radius))
+        found.append(_kept(domain, cubic_lattice(box, counts), radius, separated))
     if domain.dimension > 1:
         rng = np.random.default_rng(0)
         for _ in range(_OFFSETS):
-            found.append(_kept(domain, thin_lattice(box, radius, rng.random(domain.dimension), most), radius))
+            points = thin_lattice(box, radius, rng.random(domain.dimension), most)
+            found.append(_kept(domain, points, radius, separated))
+    if separated:  # cells of unequal sides may be too flat for that
+        found = [centres for centres in found if least_distance(centres) > 1.05 * radius] or found
     centres = min(found, key=len)
     if len(centres) > most:
         raise TooManyBalls(len(centres))
@@ -94,11 +101,25 @@ def thin_lattice(box: Box, radius: float, offset: Array, most: int) -> Array:
     return np.asarray(box.centre + (index + offset) @ basis)
 
 
-def _kept(domain: Domain, centres: Array, radius: float) -> Array:
-    """The centres whose balls meet K, moved into K, without the redundant ones."""
-    centres = domain.nearest(centres[domain.distance(centres) <= radius])
-    centres = np.unique(centres, axis=0)
+def _kept(domain: Domain, centres: Array, radius: float, separated: bool) -> Array:
+    """The centres whose balls meet K, moved into K unless they have to keep apart, without the redundant ones."""
+    centres = centres[domain.distance(centres) <= radius]
+    if not separated:
+        centres = np.unique(domain.nearest(centres), axis=0)
     return centres[prune(domain, centres, np.full(len(centres), radius))]
+
+
+def least_distance(centres: Array) -> float:
+    """Between two of the points."""
+    if len(centres) < 2:
+        return math.inf
+    longest = float(np.linalg.norm(centres.max(0) - centres.min(0)))
+    guess = longest / len(centres) ** (1 / centres.shape[1])
+    while True:
+        point, other, d = BallTree(centres, np.full(len(centres), guess)).pairs(centres)
+        if (point != other).any():
+            return float(d[point != other].min())
+        guess *= 2
 
 
 def volume(domain: Domain) -> float:

@@ -19,7 +19,7 @@ from .construction import UNIT, Snapped, snap
 from .covers import Balls, Cover, Ruler, place
 from .domains import Array, Domain, Points
 from .greedy import greedy_cover, separated_cover
-from .lattices import TooManyBalls, lattice_cover, one_ball
+from .lattices import TooManyBalls, lattice_cover
 from .subdivision import adaptive_cover
 from .targets import Limit, Target, Variation
 
@@ -149,31 +149,44 @@ def _cover(problem: Problem, rule: str, budget: float, margin: float, ruler: Rul
     domain, variation = problem.domain, problem.variation
     rng = np.random.default_rng(problem.rng_seed)
     separated = rule == "max"
-    if variation.kind == "samples" or isinstance(domain, Points):
+    if isinstance(domain, Points):
         balls = greedy_cover(domain, problem.f, budget, margin, problem.most, rng)
-        return _apart(problem, balls, margin, ruler, float(balls.radii.min())) if separated else place(balls, domain, margin, ruler)
+        if separated:
+            balls = separated_cover(domain, float(balls.radii.min()), margin, problem.most)
+        return _placed(balls, domain, margin, ruler, separated)
     if variation.kind == "local":
-        balls = adaptive_cover(domain, _fits(variation, budget, margin), problem.most)
-        return _apart(problem, balls, margin, ruler, float(balls.radii.min())) if separated else place(balls, domain, margin, ruler)
+        balls = adaptive_cover(domain, _fits(variation, budget, margin, math.inf), problem.most, separated=separated)
+        largest = ruler.largest_radius(domain.dimension, margin * float(balls.radii.min()))
+        if problem.dtype == torch.float32 and balls.radii.min() <= largest < balls.radii.max():
+            # large balls cost small ones precision; where float32 is wanted they are kept smaller
+            fits = _fits(variation, budget, margin, largest / (1 + 2 * margin))
+            balls = adaptive_cover(domain, fits, problem.most, separated=separated)
+        return _placed(balls, domain, margin, ruler, separated)
     whole = domain.radius * (1 + 1e-9)
-    inner = variation.largest_radius(budget, whole * (1 + 2 * margin)) / (1 + 2 * margin)
+    if variation.kind == "samples":
+        balls = greedy_cover(domain, problem.f, budget / (2 if separated else 1), margin, problem.most, rng)
+        if not separated:
+            return _placed(balls, domain, margin, ruler, separated)
+        inner = float(balls.radii.min())  # within it f varies by at most twice what it may within a ball
+    else:
+        inner = variation.largest_radius(budget, whole * (1 + 2 * margin)) / (1 + 2 * margin)
     if ruler.slack(domain.dimension, inner * (1 + margin)) > margin * inner:
         return None
-    balls = one_ball(domain, inner) if inner >= domain.radius else lattice_cover(domain, inner, problem.most)
-    return _apart(problem, balls, margin, ruler, inner) if separated else place(balls, domain, margin, ruler)
+    return _placed(lattice_cover(domain, inner, problem.most, separated=separated), domain, margin, ruler, separated)
 
 
-def _fits(variation: Variation, budget: float, margin: float) -> Callable[[Array, Array], Array]:
-    return lambda centres, radii: variation.bound(centres, radii * (1 + 2 * margin)) <= budget
+def _placed(balls: Balls, domain: Domain, margin: float, ruler: Ruler, separated: bool) -> Cover | None:
+    cover = place(balls, domain, margin, ruler)
+    if cover is not None and separated and not cover.separation >= 1 + margin:
+        raise InvalidValue(
+            f"no cover of {domain} was found in which no ball contains the centre of another; use another width than 'max'"
+        )
+    return cover
 
 
-def _apart(problem: Problem, balls: Balls, margin: float, ruler: Ruler, radius: float) -> Cover | None:
-    """No ball contains the centre of an earlier one: the largest first, and farthest points if that is not enough."""
-    order = np.argsort(balls.levels, kind="stable")
-    cover = place(balls.take(order), problem.domain, margin, ruler)
-    if cover is None or cover.separation >= 1 + 2 * margin:
-        return cover
-    return place(separated_cover(problem.domain, radius, margin, problem.most), problem.domain, margin, ruler)
+def _fits(variation: Variation, budget: float, margin: float, largest: float) -> Callable[[Array, Array], Array]:
+    """Whether f stays within the budget on each ball, up to the outer radius, and the ball is not too large."""
+    return lambda c, r: (variation.bound(c, r * (1 + 2 * margin)) <= budget) & (r <= largest)
 
 
 def _variation(problem: Problem, cover: Cover, values: Array) -> float:

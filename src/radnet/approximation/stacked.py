@@ -17,7 +17,7 @@ from ..activations import Identity, RadialActivation, StepReLU
 from ..errors import InvalidType, InvalidValue
 from ..network import RadNet
 
-_COLUMNS_AT_ONCE = 4096
+_COLUMNS_AT_ONCE = 16384
 MOST_BYTES = 2**30
 
 
@@ -158,22 +158,17 @@ class StackedNetwork(DeepNetwork):
 
     def _run(self, x: Tensor) -> Tensor:
         """The last hidden state, in buffers that are used again; without gradients."""
-        biases = self.biases.unsqueeze(2).unbind(0)
+        biases, weights = self.biases.unsqueeze(2).unbind(0), self.hidden.unbind(0)
         z = torch.addmm(biases[0], self.first, x)
-        other, square = torch.empty_like(z), torch.empty_like(z)
-        norm = z.new_empty(z.shape[1])
-        small = torch.empty(z.shape[1], dtype=torch.bool, device=z.device)
-        ones = z.new_ones(1, z.shape[0])
-        norm = norm.unsqueeze(0)
-        small = small.unsqueeze(0)
+        other, square, keep = torch.empty_like(z), torch.empty_like(z), z.new_empty(z.shape[1])
         for i in range(len(biases)):
             if i:
-                torch.addmm(biases[i], self.hidden[i - 1], z, out=other)
+                torch.addmm(biases[i], weights[i - 1], z, out=other)
                 z, other = other, z
             torch.mul(z, z, out=square)
-            torch.mm(ones, square, out=norm)
-            torch.lt(norm, 1, out=small)
-            z.masked_fill_(small, 0)
+            torch.sum(square, 0, out=keep)
+            torch.ge(keep, 1, out=keep)  # 1 or 0, which also leaves NaN what it is
+            z.mul_(keep)
         return z
 
     def _output(self, z: Tensor) -> Tensor:

@@ -24,32 +24,38 @@ _STARTS = 8
 Fits = Callable[[Array, Array], Array]
 
 
-def adaptive_cover(domain: Domain, fits: Fits, most: int) -> Balls:
-    """Balls that cover K and fit: ``fits(centres, inner radii)`` says for each whether f stays within its budget."""
+def adaptive_cover(domain: Domain, fits: Fits, most: int, *, separated: bool = False) -> Balls:
+    """Balls that cover K and fit: ``fits(points of K, inner radii)`` says for each whether f stays within its budget.
+
+    Separated ones come largest first and stay in the middle of their cells, so that no ball contains an earlier centre.
+    """
     if bool(fits(domain.centre[None], np.array([domain.radius]))[0]):
         return one_ball(domain, domain.radius)
     found: list[Balls] = []
     refused: list[TooManyBalls] = []
     for start in range(_STARTS if domain.dimension == 1 else 3):
         try:
-            found.append(_sweep(domain, fits, start, most) if domain.dimension == 1 else _cut(domain, fits, start + 1, most))
+            make = _sweep if domain.dimension == 1 else _cut
+            found.append(make(domain, fits, start, most, separated))
         except TooManyBalls as error:
             refused.append(error)
     if not found:
         raise refused[0]
     best = min(found, key=lambda balls: len(balls.levels))
-    return best.take(prune(domain, best.centres, best.radii))
+    best = best.take(prune(domain, best.centres, best.radii)).normalised()
+    return best.take(np.argsort(best.levels, kind="stable")) if separated else best
 
 
-def _sweep(domain: Domain, fits: Fits, start: int, most: int) -> Balls:
+def _sweep(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -> Balls:
     """From left to right, always the largest interval that fits."""
     inner = domain.radius * 2 ** (-start / _STARTS)
     radii = inner * 0.5 ** np.arange(_DEEPEST + 1)
     position, upper = float(domain.lower[0]), float(domain.upper[0])
     centres, levels = [], []
     while position < upper:
-        c = np.minimum(position + radii, upper)
-        ok = fits(c[:, None], radii)
+        inside = np.minimum(position + radii, upper)
+        c = position + radii if separated else inside
+        ok = fits(inside[:, None], radii)
         if not ok.any():
             raise TooManyBalls(math.inf, exact=False)
         level = int(ok.argmax())
@@ -61,11 +67,11 @@ def _sweep(domain: Domain, fits: Fits, start: int, most: int) -> Balls:
     return Balls(np.array(centres)[:, None], np.array(levels, dtype=np.int64), inner, "subdivision")
 
 
-def _cut(domain: Domain, fits: Fits, start: int, most: int) -> Balls:
+def _cut(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -> Balls:
     """Cells of nearly equal sides, cut along every axis until they fit."""
     n = domain.dimension
     sides = domain.upper - domain.lower
-    counts = [max(1, round(start * side / sides.min())) for side in sides]
+    counts = [max(1, round((start + 1) * side / sides.min())) for side in sides]
     cell = sides / counts
     inner = float(np.linalg.norm(cell)) / 2
     axes = [lo + side * (np.arange(k) + 0.5) for lo, side, k in zip(domain.lower, cell, counts, strict=True)]
@@ -75,9 +81,9 @@ def _cut(domain: Domain, fits: Fits, start: int, most: int) -> Balls:
     for level in range(_DEEPEST + 1):
         radius = inner * 0.5**level
         middle = middle[domain.distance(middle) <= radius]
-        c = domain.nearest(middle)
-        ok = fits(c, np.full(len(c), radius))
-        centres.append(c[ok])
+        inside = domain.nearest(middle)
+        ok = fits(inside, np.full(len(inside), radius))
+        centres.append((middle if separated else inside)[ok])
         levels.append(np.full(int(ok.sum()), level, dtype=np.int64))
         count += int(ok.sum())
         middle = middle[~ok]
