@@ -56,6 +56,7 @@ _SUBMODULES = (
     "files",
     "linalg",
     "network",
+    "plots",
     "profiles",
     "rbf",
     "rescaling",

@@ -9,11 +9,12 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .errors import RadNetError
+from .errors import InvalidValue, RadNetError
 from .widths import check_widths, count_parameters, reduced_widths
 
 app = typer.Typer(
@@ -81,6 +82,45 @@ def reproduce(
         raise typer.Exit(3)
 
 
+@app.command()
+def approximate(
+    function: Annotated[str, typer.Argument(help="A formula in x1, x2, ... (x for the first), or MODULE:FUNCTION.")],
+    eps: Annotated[float, typer.Option(help="The error allowed.")],
+    box: Annotated[str | None, typer.Option(help="Ranges separated by commas, for example -3:3,0:1.")] = None,
+    ball: Annotated[str | None, typer.Option(help="Centre and radius, for example 0,0:2.")] = None,
+    points: Annotated[str | None, typer.Option(help="A .npy or .csv file with one point a row.")] = None,
+    lipschitz: Annotated[str | None, typer.Option(help="A Lipschitz constant, or MODULE:FUNCTION of boxes.")] = None,
+    width: Annotated[str, typer.Option(help="growing, n+m+1, max+1, max or auto.")] = "auto",
+    limit: Annotated[
+        str | None, typer.Option(help="A and b of the limit A x + b, rows of A separated by /: 1,0/0,1;0,0.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
+    max_balls: Annotated[int, typer.Option(help="The largest cover allowed.", min=1)] = 20_000,
+    out: Annotated[str | None, typer.Option(help="Where to write network and certificate (.safetensors).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Turn a function, a domain and an eps into a network with a guarantee."""
+    from .approximation.command import run
+
+    if out is not None and Path(out).exists() and not force:
+        raise InvalidValue(f"{out} exists; use --force to overwrite it")
+    with _working(f"approximating {function}", quiet):
+        a, check = run(function, eps, (box, ball, points), lipschitz, width, limit, dtype, max_balls)
+    if out is not None:
+        a.save(out)
+    if as_json:
+        _print_json({**a.certificate.as_dict(), "checked": check, "file": out})
+    else:
+        typer.echo(a.report())
+        typer.echo(f"{'checked':<15}{check['worst']:.6g} at worst on {check['points']:,} points")
+        if out is not None:
+            typer.echo(f"{'written to':<15}{out}")
+    if not check["holds"]:
+        raise typer.Exit(3)
+
+
 def _parse_widths(text: str) -> list[Any]:
     """Numbers where the text has numbers; the rest is left for `check_widths` to name."""
     return [_number(part.strip()) for part in text.split(",")] if text.strip() else []
@@ -111,6 +151,18 @@ def _progress(title: str, total: int, quiet: bool) -> Iterator[Any]:
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda done: bar.update(task, completed=done)
+
+
+@contextmanager
+def _working(title: str, quiet: bool) -> Iterator[None]:
+    """A spinner on stderr, if stderr is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(title):
+        yield
 
 
 def main(arguments: list[str] | None = None) -> int:

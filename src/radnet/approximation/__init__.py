@@ -1,12 +1,14 @@
 """From a function, a domain and an eps to a radial network with a guarantee.
 
-Paper: "Universal Approximation" and its appendix; every construction is a file of this package, named after the width it promises.
-`docs/approximation.md` shows how it works and what is and is not claimed.
+Paper: "Universal Approximation" and its appendix; every construction is a file of this package, named after the width
+it promises. `docs/approximation.md` shows how it works and what is and is not claimed.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +20,7 @@ from torch import Tensor
 from ..errors import InvalidType, InvalidValue
 from . import growing_width, width_max, width_max_plus_1, width_n_plus_m_plus_1
 from .certificate import ROUNDING_AFAR, Certificate, Check, largest_argument, reach_of, unit_roundoff
-from .construction import Construction
+from .construction import Construction, Outside
 from .covers import Cover
 from .domains import Array, Ball, Box, Domain, Points
 from .growing_width import GrowingNetwork
@@ -38,6 +40,7 @@ __all__ = [
     "Points",
     "StackedNetwork",
     "approximate",
+    "load",
 ]
 
 
@@ -57,13 +60,13 @@ class Approximation:
     cover: Cover
     certificate: Certificate
     outputs: Array
-    outside: Callable[[Array], Array]
+    outside: Outside
 
     def evaluate(self, x: Tensor) -> Tensor:
         """The same function by its closed form: the value of the first ball that contains x, by a k-d tree.
 
-        Computed in float64 and returned in the dtype of x. It differs from the network by rounding, and for points that are
-        within rounding of a sphere.
+        Computed in float64 and returned in the dtype of x. It differs from the network by rounding, and for points
+        that are within rounding of a sphere.
 
         Examples
         --------
@@ -89,6 +92,23 @@ class Approximation:
                 y[out] = self.outside(points[out])
         return torch.from_numpy(y).reshape(*x.shape[:-1], -1).to(dtype=x.dtype, device=x.device)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write network, cover and certificate to a safetensors file, atomically; `radnet.approximation.load` reads it.
+
+        Examples
+        --------
+        >>> import os, tempfile, torch, radnet
+        >>> a = radnet.approximate(torch.sin, radnet.Box(0, 3), 0.1, lipschitz=1)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     a.save(os.path.join(folder, "sine.safetensors"))
+        ...     again = radnet.approximation.load(os.path.join(folder, "sine.safetensors"))
+        >>> again
+        Approximation(width='max+1', balls=16, bound=0.09999, eps=0.1)
+        """
+        from .storage import save
+
+        save(self, path)
+
     def report(self) -> str:
         """The certificate as a table a person reads."""
         return self.certificate.report()
@@ -96,6 +116,21 @@ class Approximation:
     def __repr__(self) -> str:
         c = self.certificate
         return f"Approximation(width={c.width!r}, balls={c.balls}, bound={c.bound:.4g}, eps={c.eps:g})"
+
+
+def load(path: str | os.PathLike[str]) -> Approximation:
+    """Read an approximation written by `Approximation.save`: checked, never unpickled.
+
+    Raises
+    ------
+    MissingFile
+        If there is no such file.
+    InvalidValue
+        If it is damaged, or not an approximation.
+    """
+    from .storage import load
+
+    return load(path)
 
 
 def approximate(
@@ -115,20 +150,22 @@ def approximate(
     Parameters
     ----------
     f : function
-        Takes a float64 tensor of shape (batch, n), returns a tensor or array of shape (batch, m), or (batch,) for m = 1.
+        Takes a float64 tensor of shape (batch, n), returns a tensor or array of shape (batch, m), or (batch,) for m =
+        1.
     domain : Box, Ball or Points
         The compact set K.
     eps : float
         The error allowed, in the Euclidean norm.
     lipschitz : float or function, optional
-        A Lipschitz constant of f on K; or a function ``(lo, hi) -> bound`` that gives one for each of a batch of boxes, for a
-        cover that adapts. With a limit it has to hold around K too, as far as balls around points of K reach.
+        A Lipschitz constant of f on K; or a function ``(lo, hi) -> bound`` that gives one for each of a batch of
+        boxes, for a cover that adapts. With a limit it has to hold around K too, as far as balls around points of K
+        reach.
     modulus : function, optional
         A modulus of continuity instead: ``|f(x) - f(y)| <= modulus(|x - y|)``. With neither, f is sampled, and the
         certificate says so; on `Points` samples are all that is needed.
     width : "growing", "n+m+1", "max+1", "max" or "auto"
-        Which construction. The first two are good on all of R^n if a limit is given; "max" needs max(n, m) >= 2. "auto" takes
-        the one with the fewest parameters.
+        Which construction. The first two are good on all of R^n if a limit is given; "max" needs max(n, m) >= 2.
+        "auto" takes the one with the fewest parameters.
     limit : pair (A, b), optional
         The affine map ``A x + b`` that f approaches: claimed to be within eps of f outside K.
     dtype : torch.float64 or torch.float32
@@ -155,7 +192,7 @@ def approximate(
     >>> import torch, radnet
     >>> a = radnet.approximate(torch.sin, radnet.Box(0, 6), 0.1, lipschitz=1)
     >>> a
-    Approximation(width='max+1', balls=31, bound=0.09971, eps=0.1)
+    Approximation(width='max+1', balls=32, bound=0.09999, eps=0.1)
     >>> x = 6 * torch.rand(1000, 1, dtype=torch.float64)
     >>> bool((a.network(x) - x.sin()).abs().max() < 0.1)
     True
@@ -165,10 +202,14 @@ def approximate(
     target = Target(f, domain, rng)
     n, m = domain.dimension, target.outputs
     if width == "max" and max(n, m) == 1:
-        raise InvalidValue('width="max" needs max(n, m) >= 2: networks of width 1 with Step-ReLU are monotone; use "max+1"')
+        raise InvalidValue(
+            'width="max" needs max(n, m) >= 2: networks of width 1 with Step-ReLU are monotone; use "max+1"'
+        )
     asymptotic = claimed_limit(limit, n, m)
     if asymptotic.given and width in ("max+1", "max"):
-        raise InvalidValue(f'width="{width}" knows the domain only and has no limit; use "growing" or "n+m+1", or limit=None')
+        raise InvalidValue(
+            f'width="{width}" knows the domain only and has no limit; use "growing" or "n+m+1", or limit=None'
+        )
     everywhere = asymptotic.given and not isinstance(domain, Points)
     variation = claimed_variation(lipschitz, modulus, domain, everywhere)
     refute(variation, target, domain, rng)
@@ -209,7 +250,7 @@ def _cheapest(problem: Problem) -> Plan:
 
 
 def _parameters(widths: list[int]) -> int:
-    return sum((a + 1) * b for a, b in zip(widths[:-1], widths[1:], strict=True))
+    return sum((a + 1) * b for a, b in itertools.pairwise(widths))
 
 
 def _too_many(problem: Problem, width: str, error: TooManyBalls) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -156,16 +157,25 @@ class Certificate:
             ("rests on", self.rests_on),
             ("valid on", self.scope),
             ("holds in", also),
-            ("margins", f"{self.sphere_margin:.1e} of a radius at spheres, factor {self.threshold_margin:.3g} elsewhere"),
+            (
+                "margins",
+                f"{self.sphere_margin:.1e} of a radius at spheres, factor {self.threshold_margin:.3g} elsewhere",
+            ),
         ]
         if far:
             rows.append(("limit up to", f"|x| = {far}"))
         return "\n".join(f"{name:<15}{text}" for name, text in rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON; the widths are left out, which the construction and the depth determine."""
+        """Plain data for JSON, None for infinite; the widths are left out, which width and depth determine."""
         names = [name for name in self.__dataclass_fields__ if not name.startswith("_") and name != "widths"]
-        return {name: getattr(self, name) for name in names}
+        return {name: _plain(getattr(self, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def unit_roundoff(name: str) -> float:
@@ -188,5 +198,6 @@ def reach_of(far: Callable[[float, float], float], u: float, allowed: float, lea
 
 def largest_argument(cover: Cover, name: str) -> float:
     """Beyond this |x| the coordinates of the network overflow."""
-    return float(torch.finfo(_DTYPES[name]).max) / (16 * cover.scale * 2.0 ** int(cover.levels.max()) * len(cover.centres[0]))
-
+    return float(torch.finfo(_DTYPES[name]).max) / (
+        16 * cover.scale * 2.0 ** int(cover.levels.max()) * len(cover.centres[0])
+    )

@@ -1,14 +1,15 @@
 """What every construction returns, and the values of f snapped to a lattice.
 
-Snapping: the values of the balls become ``offset + s V`` with V made of even integers. Values that differ do so by at least 2
-in units of s, so that Step-ReLU, whose threshold is 1, keeps them apart with a margin of 2; values that agree agree
-exactly; and all the arithmetic between them is exact. It costs ``s sqrt(m)`` of the error.
+Snapping: the values of the balls become ``offset + s V`` with V made of even integers. Values that differ do so by at
+least 2 in units of s, so that Step-ReLU, whose threshold is 1, keeps them apart with a margin of 2; values that agree
+agree exactly; and all the arithmetic between them is exact. It costs ``s sqrt(m)`` of the error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,6 +20,18 @@ from .stacked import DeepNetwork
 
 STEP_HEIGHT = 0.5  # h of the paper for every ball: exact in binary, and so is everything divided by it
 UNIT = float(np.sqrt(1 - STEP_HEIGHT**2))  # the radius below which |(x - c, h)| < 1
+
+
+class Outside(Protocol):
+    """A function of the points that are in no ball, made of arrays only."""
+
+    def __call__(self, x: Array) -> Array:
+        """The output at each row."""
+        ...
+
+    def arrays(self) -> dict[str, Array]:
+        """What it is made of, by the names its class takes."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +63,7 @@ class Construction:
     network : DeepNetwork
     outputs : array of shape (N, m)
         What the network returns in each ball, up to rounding.
-    outside : function
+    outside : Outside
         What it returns at points that are in no ball.
     rounding : function of u
         Bound on the rounding of the output in a ball, where u is the unit roundoff.
@@ -62,7 +75,7 @@ class Construction:
 
     network: DeepNetwork
     outputs: Array
-    outside: Callable[[Array], Array]
+    outside: Outside
     rounding: Callable[[float], float]
     far: Callable[[float, float], float]
     margin: Callable[[float], float]

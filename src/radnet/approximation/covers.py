@@ -1,19 +1,19 @@
 r"""Covers of K by balls (lem:def-N, lem:def-M), placed so that a network in floating point sees exactly these balls.
 
-Every ball has three radii, ``inner < radius < outer``: the inner balls already cover K, the outer ones are where f has to
-stay within its budget, and the threshold of the network lies at the radius. What arithmetic may move the threshold by is
-less than the gap on either side.
+Every ball has three radii, ``inner < radius < outer``: the inner balls already cover K, the outer ones are where f has
+to stay within its budget, and the threshold of the network lies at the radius. What arithmetic may move the threshold
+by is less than the gap on either side.
 
 That gap does not grow with the depth. The network works in coordinates ``X = scale x`` in which a ball of level k has
 radius ``unit 2^-k``, and the centres there are multiples of one power of two, the pitch G. Let ``|X|``, ``|C|`` and
-``|X - C|`` stay below ``2^E`` and let ``G = 2^(E-p)`` in a dtype of p bits. Then ``X - C_1`` is rounded to a multiple of
-some ``g <= G``; going on from centre to centre adds a multiple of G, which is exact unless the sum is so large that its
-last place exceeds g, and then g at least doubles. So all roundings together move X by at most
-``G/2 + G/4 + ... < G`` a coordinate, however many balls there are.
+``|X - C|`` stay below ``2^E`` and let ``G = 2^(E-p)`` in a dtype of p bits. Then ``X - C_1`` is rounded to a multiple
+of some ``g <= G``; going on from centre to centre adds a multiple of G, which is exact unless the sum is so large that
+its last place exceeds g, and then g at least doubles. So all roundings together move X by at most ``G/2 + G/4 + ... <
+G`` a coordinate, however many balls there are.
 
-Differs from the paper: radii of any size; f has to vary by less than eps on the whole ball, not on its part in K, where
-points outside K matter. In lem:def-M only later balls have to avoid earlier centres, and centres may lie outside K: the value
-is then that of the nearest point of K, to which every point of K is at most as far as to the centre.
+Differs from the paper: radii of any size; f has to vary by less than eps on the whole ball, not on its part in K,
+where points outside K matter. In lem:def-M only later balls have to avoid earlier centres, and centres may lie outside
+K: the value is then that of the nearest point of K, to which every point of K is at most as far as to the centre.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Ruler:
 
     def pitch(self, scale: float, radius: float) -> float:
         """G in scaled coordinates."""
-        largest = 2 * scale * (self.reach + 2 * radius) + 4 * self.values
+        largest = 2 * scale * (self.reach + 2 * radius) + 2 * self.values
         return float(2.0 ** (math.ceil(math.log2(largest)) - self.bits))
 
     def slack(self, n: int, radius: float) -> float:
@@ -77,16 +77,18 @@ class Ruler:
         sqrt(n) G/2 for placing the centre, as much for scaling x, sqrt(n) G for the way (see above), some roundings of
         the norm, and f called at a float64 point.
         """
-        ulp = 2.0**-self.bits
-        G = 4 * (self.reach + 2 * radius + 2 * self.values * radius / self.unit) * ulp
-        return 3 * math.sqrt(n) * G + 4 * (self.terms + 4) * ulp * radius + 2.0**-50 * self.reach
+        constant, slope = self._slack(n)
+        return constant + slope * radius
 
+    def _slack(self, n: int) -> tuple[float, float]:
+        """The two coefficients: ``2 sqrt(n) G`` with ``G <= 4 (reach + 2 r + values r/unit) 2^-p``, and roundings."""
+        ulp, factor = 2.0**-self.bits, 8.1 * math.sqrt(n)
+        constant = (factor * ulp + 2.0**-50) * self.reach
+        return constant, factor * (2 + self.values / self.unit) * ulp + 4 * (self.terms + 4) * ulp
 
     def largest_radius(self, n: int, slack: float) -> float:
         """The largest radius for which arithmetic leaves spheres within that slack; the inverse of `slack`."""
-        ulp = 2.0**-self.bits
-        constant = (12 * math.sqrt(n) * ulp + 2.0**-50) * self.reach
-        slope = 12 * math.sqrt(n) * (2 + 2 * self.values / self.unit) * ulp + 4 * (self.terms + 4) * ulp
+        constant, slope = self._slack(n)
         return (slack - constant) / slope
 
 
@@ -164,7 +166,7 @@ def place(balls: Balls, domain: Domain, margin: float, ruler: Ruler) -> Cover | 
     inner = balls.radii
     return Cover(
         centres=grid / scale,
-        radii=ruler.unit / scale * 0.5**balls.levels,
+        radii=np.asarray(ruler.unit / scale * 0.5**balls.levels, dtype=np.float64),
         inner=inner,
         outer=inner * (1 + 2 * margin),
         samples=domain.nearest(balls.centres) if not isinstance(domain, Points) else balls.centres,
@@ -193,10 +195,10 @@ def bound_on_count(n: int, lipschitz: float, eps: float) -> int:
     ``eps/R >= 1`` in higher dimensions.
 
     >>> bound_on_count(1, 1.0, 0.5), bound_on_count(2, 0.0, 0.1)
-    (2, 4)
+    (2, 1)
     """
     r = min(eps / lipschitz if lipschitz > 0 else math.inf, 1.0)
-    return (math.floor(math.sqrt(n) / (2 * r) * (1 + 1e-15)) + 1) ** n
+    return int((math.floor(math.sqrt(n) / (2 * r) * (1 + 1e-15)) + 1) ** n)
 
 
 def bound_on_separated_count(n: int, lipschitz: float, eps: float) -> float:
@@ -206,4 +208,4 @@ def bound_on_separated_count(n: int, lipschitz: float, eps: float) -> float:
     3.0
     """
     r = min(eps / lipschitz if lipschitz > 0 else math.inf, 1.0)
-    return math.gamma(n / 2 + 1) / math.pi ** (n / 2) * (2 + 2 / r) ** n
+    return float(math.gamma(n / 2 + 1) / math.pi ** (n / 2) * (2 + 2 / r) ** n)

@@ -1,8 +1,8 @@
 """Compact sets K on which a function is approximated: a box, a ball, a finite sample.
 
-Paper: "Universal Approximation", where K is any compact set. Differs: K is one of three shapes, so that covers of it can
-be proven to cover. Boxes and balls are convex, and the nearest point of K is a contraction: a centre outside K can be
-moved to its nearest point of K without leaving any point of K uncovered.
+Paper: "Universal Approximation", where K is any compact set. Differs: K is one of three shapes, so that covers of it
+can be proven to cover. Boxes and balls are convex, and the nearest point of K is a contraction: a centre outside K can
+be moved to its nearest point of K without leaving any point of K uncovered.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..errors import InvalidType, InvalidValue
 
 Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 
 class Domain(abc.ABC):
@@ -86,7 +87,7 @@ class Box(Domain):
             raise InvalidValue(f"Box: lo has {len(self.lower)} coordinates and hi has {len(self.upper)}")
         if len(self.lower) == 0:
             raise InvalidValue("Box: lo and hi are empty; a domain has at least one coordinate")
-        for i, (a, b) in enumerate(zip(self.lower, self.upper, strict=True)):
+        for i, (a, b) in enumerate(zip(self.lower.tolist(), self.upper.tolist(), strict=True)):
             if not (math.isfinite(a) and math.isfinite(b)):
                 raise InvalidValue(f"Box: coordinate {i} runs from {a} to {b}; a domain must be bounded")
             if a >= b:
@@ -150,7 +151,7 @@ class Ball(Domain):
 
     def __init__(self, centre: float | Sequence[float], radius: float) -> None:
         self._centre = _vector(centre, "Ball: centre")
-        (self._radius,) = _vector(radius, "Ball: radius").tolist() or (0.0,)
+        self._radius = float(_vector(radius, "Ball: radius")[:1].sum())
         if len(self._centre) == 0:
             raise InvalidValue("Ball: centre is empty; a domain has at least one coordinate")
         if not np.isfinite(self._centre).all():

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from .covers import Balls
-from .domains import Array, Box, Domain, Points
+from .domains import Array, Box, Domain, Mask, Points
 from .lattices import TooManyBalls, cubic_counts, cubic_lattice
 from .targets import Target
 from .trees import Indices
@@ -24,7 +24,9 @@ _FINEST_NET = 200_000
 CAUTION = 0.75  # share of the budget that samples may use up, where they are all we have
 
 
-def greedy_cover(domain: Domain, f: Target, variation: float, margin: float, most: int, rng: np.random.Generator) -> Balls:
+def greedy_cover(
+    domain: Domain, f: Target, variation: float, margin: float, most: int, rng: np.random.Generator
+) -> Balls:
     """Balls on which the sampled values of f stay within `variation` of the value at the centre."""
     if isinstance(domain, Points):
         return _greedy(domain.x, f(domain.x), 0.0, domain, variation, margin, most, rng)
@@ -54,7 +56,14 @@ def net_of(domain: Domain, count: int) -> tuple[Array, float]:
 
 
 def _greedy(
-    x: Array, y: Array, mesh: float, domain: Domain, variation: float, margin: float, most: int, rng: np.random.Generator
+    x: Array,
+    y: Array,
+    mesh: float,
+    domain: Domain,
+    variation: float,
+    margin: float,
+    most: int,
+    rng: np.random.Generator,
 ) -> Balls:
     """Of a few uncovered points, the one whose largest admissible ball covers most of what is left; again and again."""
     inner = domain.radius * (1 + 1e-9) + mesh if domain.radius > 0 else 1.0
@@ -64,7 +73,7 @@ def _greedy(
     levels: list[int] = []
     while len(left):
         tries = left[rng.choice(len(left), min(_TRIES, len(left)), replace=False)]
-        best: tuple[int, int, int, Array] | None = None
+        best: tuple[int, int, int, Mask] | None = None
         for i in tries.tolist():
             d = np.linalg.norm(x - x[i], axis=1)
             far = np.linalg.norm(y - y[i], axis=1) > variation
@@ -92,8 +101,8 @@ def _greedy(
 def separated_cover(domain: Domain, radius: float, margin: float, most: int) -> Balls:
     """Balls of one radius, at most the given one, none of which contains the centre of another (lem:def-M, corrected).
 
-    Centres are taken one after the other, always the point of K farthest from those before. When the next one would be at
-    distance d, balls of radius d cover K, and the centres so far are at least the last distance apart. It stops
+    Centres are taken one after the other, always the point of K farthest from those before. When the next one would be
+    at distance d, balls of radius d cover K, and the centres so far are at least the last distance apart. It stops
     where the last distance leaves room for the margins.
     """
     x, mesh = (domain.x, 0.0) if isinstance(domain, Points) else net_of(domain, 200_000)

@@ -1,11 +1,12 @@
 """Hidden widths n+1, n+2, ..., n+N, and the right function on all of R^n (thm:UA-asymp-lin).
 
-Every ball has a coordinate of its own: layer i moves the ball i to ``c_i + e_i`` and leaves everything else where it is, and
-the last layer reads ``L(x) + sum_i (f(c_i) - L(c_i)) e_i``. Nothing has to be kept apart, so values are not snapped.
+Every ball has a coordinate of its own: layer i moves the ball i to ``c_i + e_i`` and leaves everything else where it
+is, and the last layer reads ``L(x) + sum_i (f(c_i) - L(c_i)) e_i``. Nothing has to be kept apart, so values are not
+snapped.
 
-Differs: coordinates are scaled and h = 1/2 for every ball; N *hidden* layers. The weights are N (n + m + 1) numbers, not the
-N^3/3 of their dense form: of the coordinates e_1, ..., e_i at most one is not 0, and it is 1, so a state is x and the number
-of the ball that took it.
+Differs: coordinates are scaled and h = 1/2 for every ball; N *hidden* layers. The weights are N (n + m + 1) numbers,
+not the N^3/3 of their dense form: of the coordinates e_1, ..., e_i at most one is not 0, and it is 1, so a state is x
+and the number of the ball that took it.
 """
 
 from __future__ import annotations
@@ -95,17 +96,16 @@ class GrowingNetwork(DeepNetwork):
     def _states(self, x: Tensor):  # type: ignore[no-untyped-def]
         """After each hidden layer: x in the coordinates of that layer, and the ball that took each point, or -1.
 
-        The squared norm in front of the activation is ``|a (x - c)|^2 + h^2``, plus 1 if an earlier ball took the point.
+        The squared norm in front of the activation is ``|a (x - c)|^2 + h^2``, plus 1 if an earlier ball took the
+        point.
         """
         owner = torch.full((x.shape[1],), -1, dtype=torch.int64, device=x.device)
         free = torch.ones(x.shape[1], dtype=torch.bool, device=x.device)
         a, C = self.factors.unbind(0), self.centres.unsqueeze(2).unbind(0)
         z = x
         for i in range(len(a)):
-            if i == 0:
-                z = (a[0] * self.scale) * x - a[0] * C[0]
-            else:
-                z = (a[i] / a[i - 1]) * z + a[i] * (C[i - 1] - C[i])
+            move = a[i] * (C[i - 1] - C[i]) if i else -a[0] * C[0]
+            z = (a[i] / a[i - 1] if i else a[0] * self.scale) * z + move
             taken = (z.square().sum(0) + STEP_HEIGHT**2 < 1) & free
             z = z.masked_fill(taken, 0)
             owner = owner.masked_fill(taken, i)
@@ -147,17 +147,17 @@ def build(cover: Cover, values: Array, limit: Limit, dtype: torch.dtype) -> Cons
     N, n = cover.grid.shape
     columns = values - limit(cover.centres)
     A = limit.A / cover.scale
-    parts = (cover.grid, 2.0**cover.levels, columns, A, limit.b, np.array(cover.scale))
+    parts: list[Array] = [cover.grid, 2.0**cover.levels, columns, A, limit.b, np.array(cover.scale)]  # type: ignore[list-item]
     norm = float(np.linalg.norm(limit.A, 2))
     largest = float(np.abs(cover.centres).max())
     constants = float(np.linalg.norm(limit.b) + 2 * np.linalg.norm(columns, axis=1).max())
 
     def rounding(u: float) -> float:
-        return (n + 8) * u * (4 * norm * np.sqrt(n) * largest + constants)
+        return float((n + 8) * u * (4 * norm * np.sqrt(n) * largest + constants))
 
     def far(u: float, size: float) -> float:
         drift = (N + 1) * u * 2 * (size + 2 * largest) * np.sqrt(n)
-        return norm * drift + (n + 8) * u * (norm * np.sqrt(n) * (size + 2 * largest) + constants)
+        return float(norm * drift + (n + 8) * u * (norm * np.sqrt(n) * (size + 2 * largest) + constants))
 
     return Construction(
         network=GrowingNetwork(*(as_tensor(part, dtype) for part in parts)),

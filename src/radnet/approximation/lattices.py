@@ -1,9 +1,9 @@
 """Covers by balls of one radius whose centres form a lattice, for a function with one Lipschitz constant.
 
-Two lattices are tried. The cubic one, fitted to the sides of the box, wins for few balls. A_n*, the projection of Z^(n+1)
-along (1, ..., 1), is the thinnest covering lattice known for small n (hexagonal in the plane, body-centred in space): far
-from the boundary it needs 23 % fewer balls than the cubic one in two dimensions and 46 % fewer in three. Its centres
-outside K are moved to the nearest point of K, which keeps K covered.
+Two lattices are tried. The cubic one, fitted to the sides of the box, wins for few balls. A_n*, the projection of
+Z^(n+1) along (1, ..., 1), is the thinnest covering lattice known for small n (hexagonal in the plane, body-centred in
+space): far from the boundary it needs 23 % fewer balls than the cubic one in two dimensions and 46 % fewer in three.
+Its centres outside K are moved to the nearest point of K, which keeps K covered.
 """
 
 from __future__ import annotations
@@ -126,10 +126,10 @@ def volume(domain: Domain) -> float:
     """Volume of a box or a ball."""
     n = domain.dimension
     if isinstance(domain, Ball):
-        return math.pi ** (n / 2) / math.gamma(n / 2 + 1) * domain.radius**n
+        return float(math.pi ** (n / 2) / math.gamma(n / 2 + 1) * domain.radius**n)
     return float(np.prod(domain.upper - domain.lower))
 
 
 def covered_volume(n: int, radius: float) -> float:
     """The most a ball can be responsible for in a lattice: the cell of A_n*."""
-    return math.sqrt(1 / (n + 1)) * (radius / math.sqrt(n * (n + 2) / (12 * (n + 1)))) ** n
+    return float(math.sqrt(1 / (n + 1)) * (radius / math.sqrt(n * (n + 2) / (12 * (n + 1)))) ** n)

@@ -1,4 +1,4 @@
-"""From a function, a domain and an eps to balls: how the error budget is shared, and in which arithmetic the balls are placed.
+"""From a function, a domain and an eps to balls: the error budget, and the arithmetic in which balls are placed.
 
 The budget eps pays for the variation of f over a ball, for snapping its values, and for rounding. Balls are placed for
 float32 arithmetic where that costs next to nothing, so that the network holds in float32 too, and for float64
@@ -8,7 +8,7 @@ otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from .covers import Balls, Cover, Ruler, place
 from .domains import Array, Domain, Points
 from .greedy import greedy_cover, separated_cover
 from .lattices import TooManyBalls, lattice_cover
-from .subdivision import adaptive_cover
+from .subdivision import Fits, adaptive_cover
 from .targets import Limit, Target, Variation
 
 WIDTHS = ("growing", "n+m+1", "max+1", "max")
@@ -94,15 +94,17 @@ def make_plan(problem: Problem, rule: str) -> Plan:
         if plan is not None:
             return plan
     raise InvalidValue(
-        f"eps={problem.eps} is below what {str(problem.dtype).removeprefix('torch.')} can do here: values up to {size:.3g} over "
-        f"a domain reaching {problem.domain.reach:.3g}. Use float64, a larger eps, or width='growing'"
+        f"eps={problem.eps} is below what {str(problem.dtype).removeprefix('torch.')} can do here: values up to "
+        f"{size:.3g} over a domain reaching {problem.domain.reach:.3g}. Use float64, a larger eps, or width='growing'"
     )
 
 
 def _attempts(rule: str, problem: Problem) -> Iterator[_Attempt]:
     """float32 with little to spare first, where it is cheap; then what has to be."""
     uniform = problem.variation.kind in ("constant", "modulus") and not isinstance(problem.domain, Points)
-    quanta = {"growing": (0.0,), "max": (0.0,), "n+m+1": (2.0**-8,), "max+1": (2.0**-8, 2.0**-6, 2.0**-5, 2.0**-4)}[rule]
+    quanta = {"growing": (0.0,), "max": (0.0,), "n+m+1": (2.0**-8,), "max+1": (2.0**-8, 2.0**-6, 2.0**-5, 2.0**-4)}[
+        rule
+    ]
     cheap = (1e-4, 1e-3, 3e-3, 1e-2) if uniform else (1e-3, 1e-2)
     for margin in cheap:
         yield from (_Attempt(24, margin, q) for q in quanta)
@@ -118,12 +120,14 @@ def _try(problem: Problem, rule: str, attempt: _Attempt, spread: float, size: fl
     n, m, eps = problem.n, problem.m, problem.eps
     u = 2.0**-attempt.bits
     A = float(np.linalg.norm(problem.limit.A)) * problem.domain.reach * math.sqrt(n)
-    rounding = 8 * (problem.width(rule) + 4) * u * (size + spread + 2 * eps + A + float(np.linalg.norm(problem.limit.b)))
+    rounding = (
+        8 * (problem.width(rule) + 4) * u * (size + spread + 2 * eps + A + float(np.linalg.norm(problem.limit.b)))
+    )
     if rounding > (0.02 if attempt.margin <= 0.01 else 0.2) * eps:
         return None
     snapping = attempt.quantum * eps * math.sqrt(m) / 2
     budget = eps * _SAFE - snapping - rounding - (FREEDOM * eps if rule == "max" else 0)
-    largest = (1.2 * spread + 4 * eps) / (attempt.quantum * eps) if attempt.quantum else 0.0
+    largest = (1.02 * spread + eps) / (attempt.quantum * eps) if attempt.quantum else 0.0
     if 4 * largest > 2.0**attempt.bits:
         return None
     ruler = Ruler(
@@ -155,7 +159,7 @@ def _cover(problem: Problem, rule: str, budget: float, margin: float, ruler: Rul
             balls = separated_cover(domain, float(balls.radii.min()), margin, problem.most)
         return _placed(balls, domain, margin, ruler, separated)
     if variation.kind == "local":
-        balls = adaptive_cover(domain, _fits(variation, budget, margin, math.inf), problem.most, separated=separated)
+        balls = _adaptive_or_lattice(problem, budget, margin, separated)
         largest = ruler.largest_radius(domain.dimension, margin * float(balls.radii.min()))
         if problem.dtype == torch.float32 and balls.radii.min() <= largest < balls.radii.max():
             # large balls cost small ones precision; where float32 is wanted they are kept smaller
@@ -175,16 +179,38 @@ def _cover(problem: Problem, rule: str, budget: float, margin: float, ruler: Rul
     return _placed(lattice_cover(domain, inner, problem.most, separated=separated), domain, margin, ruler, separated)
 
 
+def _adaptive_or_lattice(problem: Problem, budget: float, margin: float, separated: bool) -> Balls:
+    """An adaptive cover, or a lattice for the bound on all of K where that needs fewer balls."""
+    domain, variation, refused = problem.domain, problem.variation, None
+    try:
+        fits = _fits(variation, budget, margin, math.inf)
+        adaptive: Balls | None = adaptive_cover(domain, fits, problem.most, separated=separated)
+    except TooManyBalls as error:
+        adaptive, refused = None, error
+    size = np.array([2 * domain.radius])
+    whole = Variation("constant", constant=float((variation.bound(domain.centre[None], size) / size)[0]))
+    inner = whole.largest_radius(budget, domain.radius * (1 + 1e-9) * (1 + 2 * margin)) / (1 + 2 * margin)
+    try:
+        lattice = lattice_cover(
+            domain, inner, len(adaptive.levels) - 1 if adaptive else problem.most, separated=separated
+        )
+    except TooManyBalls:
+        if adaptive is None:
+            raise refused or TooManyBalls(math.inf) from None
+        return adaptive
+    return lattice
+
+
 def _placed(balls: Balls, domain: Domain, margin: float, ruler: Ruler, separated: bool) -> Cover | None:
     cover = place(balls, domain, margin, ruler)
     if cover is not None and separated and not cover.separation >= 1 + margin:
         raise InvalidValue(
-            f"no cover of {domain} was found in which no ball contains the centre of another; use another width than 'max'"
+            f"no cover of {domain} was found in which no ball contains the centre of another; take another width"
         )
     return cover
 
 
-def _fits(variation: Variation, budget: float, margin: float, largest: float) -> Callable[[Array, Array], Array]:
+def _fits(variation: Variation, budget: float, margin: float, largest: float) -> Fits:
     """Whether f stays within the budget on each ball, up to the outer radius, and the ball is not too large."""
     return lambda c, r: (variation.bound(c, r * (1 + 2 * margin)) <= budget) & (r <= largest)
 

@@ -33,7 +33,8 @@ def _fewest_intervals(domain: Domain, c: Array, r: Array) -> Indices:
     lower, upper = float(domain.lower[0]), float(domain.upper[0])
     order = np.argsort(c - r, kind="stable")
     start, end = (c - r)[order], (c + r)[order]
-    kept, covered, i = [], lower, 0
+    kept: list[int] = []
+    covered, i = lower, 0
     while covered < upper or not kept:
         best = -1
         while i < len(order) and start[i] <= covered:
@@ -52,14 +53,16 @@ def _fewest_intervals(domain: Domain, c: Array, r: Array) -> Indices:
 def _prune_boxes(domain: Domain, centres: Array, radii: Array) -> Indices:
     """Try balls that stick out of K or are crowded, the most crowded first."""
     tree = BallTree(centres, radii)
-    point, ball, d = tree.pairs(centres, slack=0.0)
+    point, ball, _ = tree.pairs(centres, slack=0.0)
     crowd = np.bincount(point[ball != point], minlength=len(centres))
     inside = _distance_to_boundary(domain, centres) > radii
     score = crowd + np.where(inside, 0, 0.5)
     order = np.argsort(-score, kind="stable")
     candidates = order[score[order] > 0][:_CANDIDATES]
     point, ball, _ = tree.pairs(centres[candidates], slack=float(radii.max()))
-    neighbours = np.split(ball[np.argsort(point, kind="stable")], np.cumsum(np.bincount(point, minlength=len(candidates))))
+    neighbours = np.split(
+        ball[np.argsort(point, kind="stable")], np.cumsum(np.bincount(point, minlength=len(candidates)))
+    )
     alive = np.ones(len(centres), dtype=bool)
     for i, near in zip(candidates.tolist(), neighbours, strict=False):
         others = near[alive[near] & (near != i)]

@@ -7,6 +7,7 @@ small matrix product, a sum of squares and a mask, in buffers that are used agai
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -32,7 +33,7 @@ class DeepNetwork(nn.Module):
     @property
     def parameter_count(self) -> int:
         """Number of weights and biases of the network as a plain `RadNet`."""
-        return sum((a + 1) * b for a, b in zip(self.widths[:-1], self.widths[1:], strict=True))
+        return sum((a + 1) * b for a, b in itertools.pairwise(self.widths))
 
     def _dense_layers(self) -> list[tuple[Tensor, Tensor]]:
         raise NotImplementedError
@@ -58,8 +59,8 @@ class DeepNetwork(nn.Module):
         size = self.parameter_count * torch.finfo(self._dtype()).bits // 8
         if size > MOST_BYTES:
             raise InvalidValue(
-                f"to_radnet: dense weights of {len(self.widths) - 1} layers would take {size / 2**30:.1f} GB; more than "
-                "1 GB is refused. Use the network as it is, or another width rule"
+                f"to_radnet: dense weights of {len(self.widths) - 1} layers would take {size / 2**30:.1f} GB; more "
+                "than 1 GB is refused. Use the network as it is, or another width rule"
             )
         weights, biases = zip(*self._dense_layers(), strict=True)
         hidden: list[RadialActivation] = [StepReLU() for _ in weights[1:]]

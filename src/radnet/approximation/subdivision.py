@@ -1,8 +1,9 @@
 """Adaptive covers: large balls where f varies slowly, small ones where it varies fast.
 
-Radii are ``inner 2^-k``, so that going from ball to ball scales coordinates by powers of two, exactly. In one dimension a
-sweep lays the largest possible interval next to the last; elsewhere cells are cut in two along every axis until f stays
-within its budget on the ball around each. A few starting sizes are tried, since the best one is not known.
+Radii are ``inner 2^-k``, so that going from ball to ball scales coordinates by powers of two, exactly. In one
+dimension a sweep lays the largest possible interval next to the last; elsewhere cells are cut in two along every axis
+until f stays within its budget on the ball around each. A few starting sizes are tried, since the best one is not
+known.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from collections.abc import Callable
 import numpy as np
 
 from .covers import Balls
-from .domains import Array, Domain
+from .domains import Array, Domain, Mask
 from .lattices import TooManyBalls, one_ball
 from .pruning import prune
 
 _DEEPEST = 40
 _STARTS = 8
 
-Fits = Callable[[Array, Array], Array]
+Fits = Callable[[Array, Array], Mask]
 
 
 def adaptive_cover(domain: Domain, fits: Fits, most: int, *, separated: bool = False) -> Balls:
@@ -49,7 +50,7 @@ def adaptive_cover(domain: Domain, fits: Fits, most: int, *, separated: bool = F
 def _sweep(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -> Balls:
     """From left to right, always the largest interval that fits."""
     inner = domain.radius * 2 ** (-start / _STARTS)
-    radii = inner * 0.5 ** np.arange(_DEEPEST + 1)
+    radii: Array = np.asarray(inner * 0.5 ** np.arange(_DEEPEST + 1))
     position, upper = float(domain.lower[0]), float(domain.upper[0])
     centres, levels = [], []
     while position < upper:
@@ -87,7 +88,7 @@ def _cut(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -> 
         levels.append(np.full(int(ok.sum()), level, dtype=np.int64))
         count += int(ok.sum())
         middle = middle[~ok]
-        if not len(middle):
+        if not len(middle) and count <= most:
             return Balls(np.concatenate(centres), np.concatenate(levels), inner, "subdivision")
         if count + len(middle) > most:
             raise TooManyBalls(count + len(middle) * 2**n, exact=False)

@@ -1,8 +1,8 @@
 """The function to be approximated, and what its caller claims about it, refuted where two samples are enough to do so.
 
-`Target` calls f with float64 tensors of shape (batch, n) and insists on finite values of shape (batch, m). The claims are
-a Lipschitz constant, a bound on it for every box, a modulus of continuity, and a limit at infinity. None of them can be
-proven by looking; all of them can be refuted by looking.
+`Target` calls f with float64 tensors of shape (batch, n) and insists on finite values of shape (batch, m). The claims
+are a Lipschitz constant, a bound on it for every box, a modulus of continuity, and a limit at infinity. None of them
+can be proven by looking; all of them can be refuted by looking.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Target:
 class Variation:
     """What is claimed about how fast f varies: ``|f(x) - f(c)| <= bound(c, r)`` for ``|x - c| <= r``.
 
-    kind is "constant" (a Lipschitz constant), "local" (one for every box), "modulus", or "samples" (nothing is claimed).
+    kind is "constant" (a Lipschitz constant), "local" (one for every box), "modulus", or "samples" (nothing is
+    claimed).
     """
 
     kind: str
@@ -110,7 +111,7 @@ class Variation:
             low, high = (middle, high) if self._omega(middle) <= variation else (low, middle)
         if low <= most * 1e-9:
             raise InvalidValue(
-                f"modulus: it stays above {variation:.3g} down to r = {low:.3g}; a modulus of continuity tends to 0 with r"
+                f"modulus: it stays above {variation:.3g} down to r = {low:.3g}; a modulus of continuity tends to 0"
             )
         return low
 
@@ -201,11 +202,15 @@ class Limit:
 
     A: Array
     b: Array
-    given: bool
+    given: bool = False
 
     def __call__(self, x: Array) -> Array:
         """L at each row."""
         return np.asarray(x @ self.A.T + self.b)
+
+    def arrays(self) -> dict[str, Array]:
+        """A and b."""
+        return {"A": self.A, "b": self.b}
 
 
 def claimed_limit(limit: Any, n: int, m: int) -> Limit:
@@ -237,9 +242,9 @@ def refute_limit(limit: Limit, f: Target, domain: Domain, eps: float, rng: np.ra
         x = domain.centre + factor * (edge - domain.centre)
         off = np.linalg.norm(f(x) - limit(x), axis=1) - _ROUNDING * np.linalg.norm(limit(x), axis=1)
         i = int(off.argmax())
-        if off[i] >= eps:
+        if off[i] > eps * (1 + 1e-9):
             where = "at the boundary of the domain" if factor == 1 else "outside the domain"
             raise InvalidValue(
-                f"limit: {where}, at x = {x[i].tolist()}, f is {off[i]:.6g} away from A x + b, which is not below "
+                f"limit: {where}, at x = {x[i].tolist()}, f is {off[i]:.6g} away from A x + b, more than "
                 f"eps = {eps}; take a larger domain or another limit"
             )

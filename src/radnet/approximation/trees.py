@@ -1,8 +1,8 @@
 """Which balls contain a point: a k-d tree over the centres, searched for all points at once.
 
-The tree is a complete binary tree over the centres sorted by median splits; a node stores the bounding box of its centres
-and its largest radius. A search carries an array of (point, node) pairs down the levels and drops the pairs whose box is
-farther from the point than that radius, so that the work is a few array operations a level.
+The tree is a complete binary tree over the centres sorted by median splits; a node stores the bounding box of its
+centres and its largest radius. A search carries an array of (point, node) pairs down the levels and drops the pairs
+whose box is farther from the point than that radius, so that the work is a few array operations a level.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
 r"""All hidden widths max(n, m), twice as many hidden layers, and the right function on a compact K (thm:UA-bd=n-app).
 
-The first M layers send each ball to its centre c_i (``T_i p = a_i (p - c_i)``), the next M send each centre to a point d_i
-near its value, one at a time (``U_i``), and the last reads ``s d_i + offset``. A step from c to d in U_i,
+The first M layers send each ball to its centre c_i (``T_i p = a_i (p - c_i)``), the next M send each centre to a point
+d_i near its value, one at a time (``U_i``), and the last reads ``s d_i + offset``. A step from c to d in U_i,
 
-    U_i p = D_i Q_i (p - d_i),   D_i = diag(1/(2|c_i - d_i|), 1/s_i, ..., 1/s_i),   Q_i orthogonal, its first row along c_i - d_i,
+    U_i p = D_i Q_i (p - d_i),   D_i = diag(1/(2|c_i - d_i|), 1/s_i, ..., 1/s_i),
 
-has ``|U_i c_i| = 1/2``, and ``|U_i p| >= 2`` for every other occupied p, all of which keep a distance of ``2 s_i`` from the line.
+with Q_i orthogonal, its first row along c_i - d_i, has ``|U_i c_i| = 1/2``, and ``|U_i p| >= 2`` for every other
+occupied p, all of which keep a distance of ``2 s_i`` from the line.
 
-Differs: 1/2 along the line, where 1 is printed; d_i is the best of many candidates, since a single one leaves s_i too small for
-arithmetic; only occupied states are avoided (d_1, ..., d_{i-1}, c_{i+1}, ..., c_M); values are scaled by s, so that there is
-room between them; the rotation Q_i, which Step-ReLU does not see, keeps the rounding of a layer at u |p| instead of that times
-the condition number of U_i; the budget is shared 3 to 1 between balls and d_i instead of equally.
+Differs: 1/2 along the line, where 1 is printed; d_i is the best of many candidates, since a single one leaves s_i too
+small for arithmetic; only occupied states are avoided (d_1, ..., d_{i-1}, c_{i+1}, ..., c_M); values are scaled by s,
+so that there is room between them; the rotation Q_i, which Step-ReLU does not see, keeps the rounding of a layer at u
+|p| instead of that times the condition number of U_i; the budget is shared 3 to 1 between balls and d_i instead of
+equally.
 """
 
 from __future__ import annotations
@@ -45,6 +47,30 @@ class _Moves:
         return float((self.clearance / (4 * _running_rounding(C, self, u))).min())
 
 
+@dataclass(frozen=True)
+class Moved:
+    """What becomes of a point in no ball: every line it is close to moves it."""
+
+    entry: Array  # from x to p
+    centres: Array
+    d: Array
+    clearance: Array
+    exit: Array  # from p to the output
+    offset: Array
+
+    def __call__(self, x: Array) -> Array:
+        """The output at each row."""
+        p = x @ self.entry.T
+        for c, d, s in zip(self.centres, self.d, self.clearance, strict=True):
+            Q, D = _frame(c, d, s)
+            p = np.where((np.linalg.norm((p - d) @ Q.T * D, axis=1) < 1)[:, None], d, p)
+        return np.asarray(p @ self.exit.T + self.offset)
+
+    def arrays(self) -> dict[str, Array]:
+        """Everything."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
 def build(cover: Cover, values: Array, freedom: float, dtype: torch.dtype, rng: np.random.Generator) -> Construction:
     """The network with widths (n, max(n,m), ..., max(n,m), m); d_i may be off its value by `freedom`."""
     M, n = cover.grid.shape
@@ -68,14 +94,6 @@ def build(cover: Cover, values: Array, freedom: float, dtype: torch.dtype, rng: 
     last = moves.step * back[:m]
     last_bias = moves.step * here[:m] + moves.offset
 
-    def outside(x: Array) -> Array:
-        """A point in no ball is moved by every line it is close to."""
-        p = x @ (scale * np.eye(n, d))
-        for (Q, D), target in zip(frames, moves.d, strict=True):
-            near = np.linalg.norm((p - target) @ Q.T * D, axis=1) < 1
-            p = np.where(near[:, None], target, p)
-        return np.asarray(moves.step * p[:, :m] + moves.offset)
-
     def rounding(u: float) -> float:
         size = moves.step * float(np.linalg.norm(moves.d, axis=1).max()) + float(np.linalg.norm(moves.offset))
         return float(moves.step * _running_rounding(C, moves, u)[-1] + (d + 3) * u * 2 * size)
@@ -83,7 +101,7 @@ def build(cover: Cover, values: Array, freedom: float, dtype: torch.dtype, rng: 
     return Construction(
         network=StackedNetwork(*(as_tensor(part, dtype) for part in (first, hidden, biases, last, last_bias))),
         outputs=moves.step * moves.d[:, :m] + moves.offset,
-        outside=outside,
+        outside=Moved(scale * np.eye(d, n), C, moves.d, moves.clearance, moves.step * np.eye(m, d), moves.offset),
         rounding=rounding,
         far=lambda u, size: math.inf,
         margin=lambda u: moves.safety(C, u),
@@ -102,7 +120,8 @@ def _frame(c: Array, d: Array, s: float) -> tuple[Array, Array]:
 def _choose(C: Array, values: Array, freedom: float, spread: float, rng: np.random.Generator) -> _Moves:
     """Each d_i the candidate whose line stays farthest from all occupied states.
 
-    The step s makes the freedom of a d_i as large as the set of centres, times the spread: then almost any direction is open.
+    The step s makes the freedom of a d_i as large as the set of centres, times the spread: then almost any direction
+    is open.
     """
     M, d = C.shape
     m = values.shape[1]
@@ -137,8 +156,8 @@ def _choose(C: Array, values: Array, freedom: float, spread: float, rng: np.rand
 def _running_rounding(C: Array, moves: _Moves, u: float) -> Array:
     """Bound on the distance of any state from where it should be, in front of each activation of the second half.
 
-    A layer computes ``B z + b``; its rounding is at most ``(d+3) u (|B| |z| + |b|)``, weights included, and ``D_i^-1`` takes it
-    back to the units of p, in which errors are passed on unchanged.
+    A layer computes ``B z + b``; its rounding is at most ``(d+3) u (|B| |z| + |b|)``, weights included, and ``D_i^-1``
+    takes it back to the units of p, in which errors are passed on unchanged.
     """
     M, d = C.shape
     errors = np.zeros(M)

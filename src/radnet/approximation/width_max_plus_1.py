@@ -17,8 +17,8 @@ import torch
 
 from .construction import STEP_HEIGHT, Construction, Snapped, affine_rounding, as_tensor
 from .covers import Cover
-from .domains import Array
 from .stacked import StackedNetwork
+from .targets import Limit
 
 
 def build(cover: Cover, snapped: Snapped, dtype: torch.dtype) -> Construction:
@@ -47,13 +47,10 @@ def build(cover: Cover, snapped: Snapped, dtype: torch.dtype) -> Construction:
     states = np.zeros((d + 1, N))
     states[:d] = a[-1] * (V - V[-1]).T
 
-    def outside(x: Array) -> Array:
-        return np.asarray(s * scale * (x @ np.eye(n, d))[:, :m] + snapped.offset)
-
     return Construction(
         network=StackedNetwork(*(as_tensor(part, dtype) for part in (first, hidden, biases, last, last_bias))),
         outputs=snapped.values,
-        outside=outside,
+        outside=Limit(s * scale * np.eye(m, n), snapped.offset, given=False),
         rounding=lambda u: affine_rounding(u, last, last_bias, states),
         far=lambda u, size: math.inf,
         margin=lambda u: 2.0 if cover.pitch <= 2 else 0.0,

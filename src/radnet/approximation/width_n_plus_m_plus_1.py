@@ -5,8 +5,8 @@ A state is ``(x, y, theta)``: ``(x, 0, 0)`` until x falls into a ball, ``(0, V_j
 ``T_{i-1}`` first; Step-ReLU then sends the ball to 0 and keeps the rest.
 
 Differs: coordinates are scaled and h = 1/2 for every ball, with ``a_i = 2^level`` for its radius, so that radii of any
-size work and everything but ``x - c_i`` is exact; the values are snapped (s is half their quantum, where the paper has the smallest
-difference of two values, which rounding defeats); an offset in the values.
+size work and everything but ``x - c_i`` is exact; the values are snapped (s is half their quantum, where the paper has
+the smallest difference of two values, which rounding defeats); an offset in the values.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def build(cover: Cover, snapped: Snapped, limit: Limit, dtype: torch.dtype) -> C
         A = float(np.linalg.norm(limit.A, 2))
         drift = (N + 1) * u * 2 * (size + 2 * float(np.abs(cover.centres).max())) * np.sqrt(n)
         constant = float(np.linalg.norm(limit.b) + 2 * np.linalg.norm(value) + np.linalg.norm(limit.A @ C[-1] / scale))
-        return A * drift + (width + 3) * u * (A * size * np.sqrt(n) + 3 * constant)
+        return float(A * drift + (width + 3) * u * (A * size * np.sqrt(n) + 3 * constant))
 
     return Construction(
         network=StackedNetwork(*(as_tensor(part, dtype) for part in (first, hidden, biases, last, last_bias))),
@@ -65,4 +65,3 @@ def build(cover: Cover, snapped: Snapped, limit: Limit, dtype: torch.dtype) -> C
         far=far,
         margin=lambda u: 2.0 if float(np.abs(V).max(initial=0)) * 4 * u < 1 else 0.0,
     )
-

@@ -1,0 +1,120 @@
+"""What `radnet approximate` does: texts become arguments, and the certificate is checked before it is believed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import InvalidValue, MissingFile
+from ..expressions import parse_function
+from . import Approximation, approximate
+from .domains import Ball, Box, Domain, Points
+
+_CHECKED = 10_000
+
+
+def run(
+    function: str,
+    eps: float,
+    domain: tuple[str | None, str | None, str | None],
+    lipschitz: str | None,
+    width: str,
+    limit: str | None,
+    dtype: str,
+    max_balls: int,
+) -> tuple[Approximation, dict[str, Any]]:
+    """The approximation, and what a check on random points of the domain found."""
+    f, K = parse_function(function), parse_domain(*domain)
+    if dtype not in ("float64", "float32"):
+        raise InvalidValue(f"--dtype {dtype}: expected float64 or float32")
+    a = approximate(
+        f,
+        K,
+        eps,
+        lipschitz=parse_lipschitz(lipschitz),
+        width=width,
+        limit=parse_limit(limit),
+        dtype=getattr(torch, dtype),
+        max_balls=max_balls,
+    )
+    check = a.certificate.check(f, torch.from_numpy(K.sample(_CHECKED, np.random.default_rng(7))))
+    return a, dataclasses.asdict(check)
+
+
+def parse_domain(box: str | None, ball: str | None, points: str | None) -> Domain:
+    """Exactly one of the three.
+
+    >>> parse_domain("-3:3,0:1", None, None)
+    Box([-3.0, 0.0], [3.0, 1.0])
+    >>> parse_domain(None, "0,0:2", None)
+    Ball([0.0, 0.0], 2.0)
+    """
+    given = [text for text in (box, ball, points) if text is not None]
+    if len(given) != 1:
+        raise InvalidValue("give exactly one of --box, --ball and --points")
+    if box is not None:
+        ends = [_numbers(part, ":", "--box") for part in box.split(",")]
+        if any(len(pair) != 2 for pair in ends):
+            raise InvalidValue(f"--box {box}: expected ranges such as -3:3,0:1")
+        return Box([a for a, _ in ends], [b for _, b in ends])
+    if ball is not None:
+        centre, colon, radius = ball.rpartition(":")
+        if not colon:
+            raise InvalidValue(f"--ball {ball}: expected a centre and a radius such as 0,0:2")
+        return Ball(_numbers(centre, ",", "--ball"), _numbers(radius, ",", "--ball")[0])
+    return Points(_read_points(Path(str(points))))
+
+
+def parse_lipschitz(text: str | None) -> Any:
+    """A number, or an importable function."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        if ":" in text:
+            return parse_function(text)
+        raise InvalidValue(f"--lipschitz {text}: expected a number or MODULE:FUNCTION") from None
+
+
+def parse_limit(text: str | None) -> tuple[list[list[float]], list[float]] | None:
+    """A and b.
+
+    >>> parse_limit("1,0/0,1;0,2")
+    ([[1.0, 0.0], [0.0, 1.0]], [0.0, 2.0])
+    """
+    if text is None:
+        return None
+    A, semicolon, b = text.partition(";")
+    if not semicolon:
+        raise InvalidValue(f"--limit {text}: expected A;b such as 1,0/0,1;0,0")
+    rows = [_numbers(row, ",", "--limit") for row in A.split("/")]
+    if len({len(row) for row in rows}) != 1:
+        raise InvalidValue(f"--limit {text}: the rows of A have different lengths")
+    return rows, _numbers(b, ",", "--limit")
+
+
+def _numbers(text: str, separator: str, option: str) -> list[float]:
+    try:
+        values = [float(part) for part in text.split(separator)]
+    except ValueError as error:
+        raise InvalidValue(f"{option}: {text!r} is not made of numbers") from error
+    if not all(map(math.isfinite, values)):
+        raise InvalidValue(f"{option}: {text!r} is not finite")
+    return values
+
+
+def _read_points(path: Path) -> Any:
+    if not path.is_file():
+        raise MissingFile(f"--points {path}: there is no such file")
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        return np.loadtxt(path, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise InvalidValue(f"--points {path}: {error}") from error

@@ -1,0 +1,121 @@
+"""Approximations as files: the tensors of the network, the cover and the certificate in one safetensors file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from ..errors import InvalidValue
+from ..files import open_safetensors, write_atomically
+from . import Approximation
+from .certificate import Certificate
+from .covers import Cover
+from .domains import Array
+from .growing_width import GrowingNetwork
+from .stacked import DeepNetwork, StackedNetwork
+from .targets import Limit
+from .width_max import Moved
+
+FORMAT = 1
+_KEY = "radnet-approximation"
+_NETWORKS: dict[str, type[DeepNetwork]] = {"stacked": StackedNetwork, "growing": GrowingNetwork}
+_OUTSIDES: dict[str, Any] = {"limit": Limit, "moved": Moved}
+_COVER = ("centres", "radii", "inner", "outer", "samples", "grid", "levels")
+_COVER_NUMBERS = ("scale", "unit", "pitch", "slack", "bits", "kind")
+
+
+def save(a: Approximation, path: str | os.PathLike[str]) -> None:
+    """Write it, atomically."""
+    state: dict[str, Tensor] = {
+        f"network.{k}": v.detach().cpu().contiguous() for k, v in a.network.state_dict().items()
+    }
+    state |= {f"cover.{name}": _tensor(getattr(a.cover, name)) for name in _COVER}
+    state |= {f"outside.{name}": _tensor(value) for name, value in a.outside.arrays().items()}
+    state["outputs"] = _tensor(a.outputs)
+    header = {
+        "format": FORMAT,
+        "network": next(name for name, kind in _NETWORKS.items() if isinstance(a.network, kind)),
+        "outside": next(name for name, kind in _OUTSIDES.items() if isinstance(a.outside, kind)),
+        "cover": {name: getattr(a.cover, name) for name in _COVER_NUMBERS},
+        "certificate": a.certificate.as_dict(),
+    }
+    write_atomically(path, to_bytes(state, metadata={_KEY: json.dumps(header, allow_nan=False)}))
+
+
+def load(path: str | os.PathLike[str]) -> Approximation:
+    """Read it, checked."""
+    with open_safetensors(path) as file:
+        header = _header(file, path)
+        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for name, value in state.items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise InvalidValue(f"{path}: {name} holds NaN or infinite values")
+    try:
+        network = _NETWORKS[header["network"]](**_part(state, "network"))
+        arrays: dict[str, Any] = {k: v.numpy() for k, v in _part(state, "cover").items()}
+        cover = Cover(**arrays, **header["cover"])
+        outside = _OUTSIDES[header["outside"]](**{k: v.numpy() for k, v in _part(state, "outside").items()})
+        outputs: Array = state["outputs"].numpy()
+        certificate = Certificate(
+            **_revive(header["certificate"]), widths=network.widths, _network=network, _cover=cover
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidValue(f"{path}: the file does not hold what its header announces ({error})") from error
+    _check(path, network, cover, outputs, certificate)
+    return Approximation(network, cover, certificate, outputs, outside)
+
+
+def _check(path: Any, network: DeepNetwork, cover: Cover, outputs: Array, certificate: Certificate) -> None:
+    """Shapes that belong together."""
+    N, n, m = len(cover.radii), network.widths[0], network.widths[-1]
+    shapes = {
+        "cover.centres": (cover.centres, (N, n)),
+        "cover.levels": (cover.levels, (N,)),
+        "outputs": (outputs, (N, m)),
+    }
+    for name, (value, shape) in shapes.items():
+        if value.shape != shape:
+            raise InvalidValue(f"{path}: {name} has shape {value.shape}; needs {shape}")
+    layers = 2 * N if certificate.width == "max" else N
+    if (certificate.balls, certificate.hidden_layers, len(network.widths) - 2) != (N, layers, layers):
+        raise InvalidValue(f"{path}: the certificate is that of another network")
+    try:
+        network(torch.zeros(1, n, dtype=next(network.parameters()).dtype))
+    except RuntimeError as error:
+        raise InvalidValue(f"{path}: the weights do not fit together ({error})") from error
+
+
+def _part(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    return {key.split(".", 1)[1]: value for key, value in state.items() if key.startswith(f"{name}.")}
+
+
+def _tensor(value: Array) -> Tensor:
+    return torch.from_numpy(np.array(value))
+
+
+def _revive(data: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity; a bound that is missing is one."""
+    bounds = {name: math.inf if value is None else float(value) for name, value in data["bounds"].items()}
+    margin = data["threshold_margin"]
+    return {**data, "bounds": bounds, "threshold_margin": math.inf if margin is None else margin}
+
+
+def _header(file: Any, path: Any) -> dict[str, Any]:
+    text = (file.metadata() or {}).get(_KEY)
+    if text is None:
+        raise InvalidValue(f"{path}: not an approximation written by radnet; a network is read by radnet.load(path)")
+    try:
+        header = json.loads(text)
+        version = header["format"]
+    except (json.JSONDecodeError, TypeError, KeyError) as error:
+        raise InvalidValue(f"{path}: the header is damaged ({error})") from error
+    if version != FORMAT:
+        raise InvalidValue(f"{path}: file format {version!r}; this radnet reads format {FORMAT}")
+    return dict(header)

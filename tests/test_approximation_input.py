@@ -1,0 +1,209 @@
+"""What `approximate` refuses, and that it says where, what and what to do."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import radnet
+from radnet import Ball, Box, Points
+
+UNIT = Box(0, 1)
+
+
+@pytest.mark.parametrize("eps", [0, -1.0, math.nan, math.inf])
+def test_eps_must_be_positive(eps):
+    with pytest.raises(ValueError, match=r"eps=.*must be a positive number"):
+        radnet.approximate(torch.sin, UNIT, eps, lipschitz=1)
+
+
+@pytest.mark.parametrize("eps", ["0.1", None, True])
+def test_eps_must_be_a_number(eps):
+    with pytest.raises(TypeError, match="eps must be a number"):
+        radnet.approximate(torch.sin, UNIT, eps, lipschitz=1)
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "message"),
+    [
+        ([], [], "empty"),
+        (1, 0, "inverted"),
+        ([0, 1], [1, 0], "coordinate 1 runs from 1.0 to 0.0, which is inverted"),
+        (0, math.inf, "must be bounded"),
+        (math.nan, 1, "must be bounded"),
+        ([0, 2], [1, 2], "coordinate 1 .* a single point"),
+        ([0, 0], [1], "lo has 2 coordinates and hi has 1"),
+        (-1.7e308, 1.7e308, "not a finite number"),
+        ([[0]], [[1]], r"shape \(1, 1\)"),
+    ],
+)
+def test_boxes_that_make_no_sense(lo, hi, message):
+    with pytest.raises(ValueError, match=message):
+        Box(lo, hi)
+
+
+def test_other_domains_that_make_no_sense():
+    with pytest.raises(TypeError, match="real numbers"):
+        Box("a", 1)
+    for radius in (0, -1, math.nan, math.inf):
+        with pytest.raises(ValueError, match="must be a positive number"):
+            Ball([0, 0], radius)
+    with pytest.raises(ValueError, match="not finite"):
+        Ball([0, math.nan], 1)
+    with pytest.raises(ValueError, match="centre is empty"):
+        Ball([], 1)
+    with pytest.raises(ValueError, match="at least one point"):
+        Points(np.empty((0, 2)))
+    with pytest.raises(ValueError, match=r"point 1 is \[nan\]"):
+        Points([0.0, math.nan])
+    with pytest.raises(TypeError, match="Box, a Ball or Points"):
+        radnet.approximate(torch.sin, (0, 1), 0.1, lipschitz=1)
+
+
+def raising(x):
+    raise ZeroDivisionError("no")
+
+
+class Counter:
+    """Another value at every call."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return x + self.calls
+
+
+@pytest.mark.parametrize(
+    ("f", "message"),
+    [
+        (raising, "f raised ZeroDivisionError .no. for a float64 tensor of shape"),
+        (lambda x: x.sum(), "expected .*one row a point"),
+        (lambda x: x.repeat(1, 1, 2), "expected .*one row a point"),
+        (lambda x: x[:3], "f returned shape"),
+        (lambda x: x[:, :0], "f returned shape"),
+        (lambda x: torch.where(x > 0.5, math.nan, x), r"f returned \[nan\] at x = "),
+        (lambda x: 1 / (x * 0), r"f returned \[inf\] at x = "),
+        (Counter(), "not deterministic: at x = "),
+    ],
+)
+def test_functions_that_cannot_be_approximated(f, message):
+    with pytest.raises(ValueError, match=message):
+        radnet.approximate(f, UNIT, 0.1, lipschitz=1)
+
+
+def test_functions_of_the_wrong_type():
+    with pytest.raises(TypeError, match="f must be callable"):
+        radnet.approximate(3, UNIT, 0.1, lipschitz=1)
+    with pytest.raises(TypeError, match="real numbers are needed"):
+        radnet.approximate(lambda x: x.to(torch.complex128), UNIT, 0.1, lipschitz=1)
+
+
+def test_a_refuted_lipschitz_constant_names_the_two_points():
+    with pytest.raises(ValueError, match=r"lipschitz=1 is refuted by two points: f\(\[.*\]\) = .* differ by"):
+        radnet.approximate(lambda x: 3 * x, UNIT, 0.1, lipschitz=1)
+    with pytest.raises(ValueError, match="refuted by two points"):
+        radnet.approximate(lambda x: 3 * x, UNIT, 0.1, lipschitz=lambda lo, hi: torch.ones(len(lo)))
+    with pytest.raises(ValueError, match="modulus is refuted by two points"):
+        radnet.approximate(lambda x: 3 * x, UNIT, 0.1, modulus=lambda r: r)
+    radnet.approximate(lambda x: 3 * x, UNIT, 0.1, lipschitz=3)  # the exact constant is not refuted by rounding
+    radnet.approximate(lambda x: 3 * x + 1e6, UNIT, 0.1, lipschitz=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lipschitz": -1}, "at least 0"),
+        ({"lipschitz": math.inf}, "finite"),
+        ({"lipschitz": math.nan}, "at least 0"),
+        ({"lipschitz": 1, "modulus": lambda r: r}, "not both"),
+        ({"lipschitz": lambda lo, hi: torch.ones(3)}, "expected one number a box"),
+        ({"lipschitz": lambda lo, hi: -torch.ones(len(lo))}, "lipschitz returned -1.0 on the box"),
+        ({"lipschitz": lambda lo, hi: 1 / 0}, "lipschitz raised ZeroDivisionError"),
+        ({"modulus": lambda r: -1.0}, "non-negative"),
+        ({"modulus": lambda r: 1.0 + r}, "tends to 0"),
+        ({"lipschitz": 1, "width": "narrow"}, "growing, n.m.1, max.1, max, auto"),
+        ({"lipschitz": 1, "dtype": torch.float16}, "torch.float64 or torch.float32"),
+        ({"lipschitz": 1, "max_balls": 0}, "positive whole number"),
+        ({"lipschitz": 1, "width": "max"}, r"max\(n, m\) >= 2"),
+        ({"lipschitz": 1, "limit": (1, 2, 3)}, "pair"),
+        ({"lipschitz": 1, "limit": ([[1, 2]], [0])}, r"f needs \(1, 1\) and \(1,\)"),
+        ({"lipschitz": 1, "limit": ([[math.nan]], [0])}, "finite"),
+        ({"lipschitz": 1, "limit": ([[1]], [0]), "width": "max+1"}, "knows the domain only"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments, message):
+    with pytest.raises(radnet.RadNetError, match=message):
+        radnet.approximate(torch.sin, UNIT, 0.1, **arguments)
+
+
+def test_arguments_of_the_wrong_type():
+    with pytest.raises(TypeError, match="lipschitz must be a number"):
+        radnet.approximate(torch.sin, UNIT, 0.1, lipschitz="1")
+    with pytest.raises(TypeError, match="modulus must be a function"):
+        radnet.approximate(torch.sin, UNIT, 0.1, modulus=1)
+
+
+def test_a_limit_that_is_off_says_where():
+    f = lambda x: torch.exp(-(x**2))  # noqa: E731
+    with pytest.raises(ValueError, match=r"at the boundary of the domain, at x = \[-?1.0\], f is 0.36"):
+        radnet.approximate(f, Box(-1, 1), 0.1, lipschitz=1, limit=([[0]], [0]))
+    with pytest.raises(ValueError, match="outside the domain, at x = "):
+        radnet.approximate(lambda x: torch.sin(math.pi * x), Box(-1, 1), 0.1, lipschitz=4, limit=([[0]], [0]))
+
+
+@pytest.mark.parametrize("width", ["auto", "growing", "max"])
+@pytest.mark.parametrize(
+    "claim",
+    [{"lipschitz": 1.5}, {"lipschitz": lambda lo, hi: torch.full((len(lo),), 1.5)}, {}],
+    ids=["one", "local", "samples"],
+)
+def test_too_many_balls_says_how_many_and_which_eps_would_fit(width, claim):
+    f = lambda x: torch.sin(x)  # noqa: E731
+    domain = Box([0, 0], [5, 5])
+    with pytest.raises(ValueError, match=r"takes .*balls, more than max_balls=60; eps=.* would fit") as raised:
+        radnet.approximate(f, domain, 0.1, width=width, max_balls=60, **claim)
+    eps = float(str(raised.value).split("eps=")[2].split(" ")[0])
+    assert len(radnet.approximate(f, domain, eps, width=width, max_balls=60, **claim).cover) <= 60
+
+
+def test_float32_says_when_it_is_too_coarse():
+    with pytest.raises(ValueError, match="below what float32 can do"):
+        radnet.approximate(lambda x: torch.sin(x) + 1e6, Box(0, 1), 0.01, lipschitz=1, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("width", ["growing", "n+m+1"])
+def test_networks_refuse_inputs_of_the_wrong_kind(width):
+    a = radnet.approximate(torch.sin, UNIT, 0.2, lipschitz=1, width=width)
+    for call in (a.network, a.evaluate):
+        with pytest.raises(ValueError, match="the last dimension must be 1"):
+            call(torch.zeros(3, 2, dtype=torch.float64))
+        with pytest.raises(TypeError, match="tensor"):
+            call([0.0])
+        with pytest.raises(TypeError, match="floating-point"):
+            call(torch.zeros(3, 1, dtype=torch.int64))
+    with pytest.raises(TypeError, match="the parameters are torch.float64"):
+        a.network(torch.zeros(3, 1))
+    with pytest.raises(ValueError, match="expected .count, 1."):
+        a.certificate.check(torch.sin, torch.zeros(3, 2))
+
+
+def test_a_nan_stays_a_nan():
+    for width in ("growing", "n+m+1", "max+1"):
+        a = radnet.approximate(torch.sin, UNIT, 0.2, lipschitz=1, width=width)
+        x = torch.tensor([[math.nan], [0.5]], dtype=torch.float64)
+        for y in (a.network(x), a.evaluate(x)):
+            assert y[0].isnan().all()
+            assert y[1].isfinite().all()
+
+
+def test_to_radnet_refuses_more_than_a_gigabyte():
+    a = radnet.approximate(torch.sin, Box(0, 6), 0.004, lipschitz=1, width="growing")
+    assert a.certificate.parameters * 8 > 2**30
+    assert sum(p.numel() for p in a.network.parameters()) < 10 * len(a.cover)
+    with pytest.raises(ValueError, match="would take .* GB; more than 1 GB is refused"):
+        a.network.to_radnet()
+    x = torch.linspace(0, 6, 100, dtype=torch.float64).unsqueeze(1)
+    assert float((a.network(x) - x.sin()).abs().max()) < 0.004
