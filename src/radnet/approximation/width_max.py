@@ -29,7 +29,8 @@ from .domains import Array
 from .stacked import StackedNetwork
 
 _TRIES = 256
-_SPREADS = (0.5, 2.0)
+_SPREADS = (0.5, 0.2, 0.1, 0.05) * 2
+_SAFE = 2.0
 _FLOAT32 = 2.0**-24
 
 
@@ -77,7 +78,7 @@ def build(cover: Cover, values: Array, freedom: float, dtype: torch.dtype, rng: 
     m = values.shape[1]
     d = max(n, m)
     C, a, scale = np.pad(cover.grid, ((0, 0), (0, d - n))), 2.0**cover.levels, cover.scale
-    moves = max((_choose(C, values, freedom, spread, rng) for spread in _SPREADS), key=lambda x: x.safety(C, _FLOAT32))
+    moves = _best_moves(C, values, freedom, rng)
 
     first = a[0] * scale * np.eye(d, n)
     hidden = np.zeros((2 * M - 1, d, d))
@@ -115,6 +116,21 @@ def _frame(c: Array, d: Array, s: float) -> tuple[Array, Array]:
     v[0] += 1 if w[0] >= 0 else -1
     Q = np.eye(len(w)) - 2 * np.outer(v, v) / (v @ v)  # Q w = -+ e_1
     return Q, np.array([1 / (2 * float(np.linalg.norm(c - d))), *[1 / s] * (len(w) - 1)])
+
+
+def _best_moves(C: Array, values: Array, freedom: float, rng: np.random.Generator) -> _Moves:
+    """The safest in float32 of a few tries; two if these do, or if there are so many states that float32 is out of reach."""
+    best: tuple[float, _Moves] | None = None
+    for k, spread in enumerate(_SPREADS):
+        moves = _choose(C, values, freedom, spread, rng)
+        safety = moves.safety(C, _FLOAT32)
+        if best is None or safety > best[0]:
+            best = (safety, moves)
+        if k >= 1 and (best[0] > _SAFE or best[0] < 0.1):
+            break
+    if best is None:
+        raise AssertionError("there is at least one spread")
+    return best[1]
 
 
 def _choose(C: Array, values: Array, freedom: float, spread: float, rng: np.random.Generator) -> _Moves:
