@@ -107,7 +107,7 @@ def test_network_stacked_evaluation_and_closed_form_agree_off_the_spheres(case, 
     points = trying_points(a, case.domain, count(2_000, 100_000), np.random.default_rng(4))
     outside = torch.as_tensor(case.domain.centre) + 2.5 * (points - torch.as_tensor(case.domain.centre))
     x = torch.cat([points, outside[::7]])
-    near = np.isfinite(a.cover.tree.nearest_sphere(x.numpy(), a.cover.slack))
+    near = a.cover.near_a_sphere(x.numpy())
     x = x[~near]
     plain, stacked, closed = a.network.to_radnet()(x), a.network(x), a.evaluate(x)
     scale = float(closed.abs().max())

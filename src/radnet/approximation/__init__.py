@@ -192,7 +192,7 @@ def approximate(
     >>> import torch, radnet
     >>> a = radnet.approximate(torch.sin, radnet.Box(0, 6), 0.1, lipschitz=1)
     >>> a
-    Approximation(width='max+1', balls=32, bound=0.09999, eps=0.1)
+    Approximation(width='max+1', balls=31, bound=0.09994, eps=0.1)
     >>> x = 6 * torch.rand(1000, 1, dtype=torch.float64)
     >>> bool((a.network(x) - x.sin()).abs().max() < 0.1)
     True

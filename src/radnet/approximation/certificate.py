@@ -136,7 +136,7 @@ class Certificate:
             raise InvalidValue(f"f returned shape {tuple(y.shape)}; the network has {tuple(F.shape)}")
         error = (F - y).norm(dim=1)
         i = int(error.argmax())
-        near = np.isfinite(self._cover.tree.nearest_sphere(exact.numpy(), self._cover.slack))
+        near = self._cover.near_a_sphere(exact.numpy())
         worst = float(error[i])
         return Check(len(x), worst, float(error.mean()), tuple(exact[i].tolist()), int(near.sum()), worst < self.eps)
 

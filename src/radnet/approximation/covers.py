@@ -24,8 +24,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .domains import Array, Domain, Points
-from .trees import BallTree, Indices
+from .domains import Array, Domain, Mask, Points
+from .trees import BallTree, Indices, nearest_sphere
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,12 +142,14 @@ class Cover:
     @property
     def separation(self) -> float:
         """Smallest ``|c_i - c_j| / r_i`` over j < i, at least 1 if no ball contains an earlier centre; inf for one."""
-        tree, worst = self.tree, math.inf
-        point, ball, d = tree.pairs(self.centres, slack=float(self.radii.max()))
+        wide = 4 * float(self.radii.max())
+        point, ball, d = BallTree(self.centres, np.full(len(self), wide)).pairs(self.centres)
         later = ball > point
-        if later.any():
-            worst = float((d[later] / self.radii[ball[later]]).min())
-        return max(worst, 0.0) if len(self) > 1 else math.inf
+        return float((d[later] / self.radii[ball[later]]).min(initial=math.inf))
+
+    def near_a_sphere(self, x: Array) -> Mask:
+        """Whether each point is so close to a sphere that arithmetic decides on which side it is."""
+        return np.isfinite(nearest_sphere(x, self.centres, self.radii, self.slack))
 
 
 def place(balls: Balls, domain: Domain, margin: float, ruler: Ruler) -> Cover | None:

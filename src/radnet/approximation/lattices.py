@@ -43,16 +43,14 @@ def lattice_cover(domain: Domain, radius: float, most: int, *, separated: bool =
     rough = cubic if domain.dimension == 1 else min(cubic, volume(domain) / covered_volume(domain.dimension, radius))
     if rough > most:
         raise TooManyBalls(rough, exact=domain.dimension == 1)
-    found = []
-    if cubic <= 4 * most:
-        found.append(_kept(domain, cubic_lattice(box, counts), radius, separated))
+    found = [cubic_lattice(box, counts)] if cubic <= 4 * most else []
     if domain.dimension > 1:
         rng = np.random.default_rng(0)
-        for _ in range(_OFFSETS):
-            points = thin_lattice(box, radius, rng.random(domain.dimension), most)
-            found.append(_kept(domain, points, radius, separated))
+        found += [thin_lattice(box, radius, rng.random(domain.dimension), most) for _ in range(_OFFSETS)]
+    found = [_meeting(domain, centres, radius, separated) for centres in found]
     if separated:  # cells of unequal sides may be too flat for that
         found = [centres for centres in found if least_distance(centres) > 1.05 * radius] or found
+    found = [_pruned(domain, centres, radius) for centres in sorted(found, key=len)[:2]]
     centres = min(found, key=len)
     if len(centres) > most:
         raise TooManyBalls(len(centres))
@@ -101,11 +99,13 @@ def thin_lattice(box: Box, radius: float, offset: Array, most: int) -> Array:
     return np.asarray(box.centre + (index + offset) @ basis)
 
 
-def _kept(domain: Domain, centres: Array, radius: float, separated: bool) -> Array:
-    """The centres whose balls meet K, moved into K unless they have to keep apart, without the redundant ones."""
+def _meeting(domain: Domain, centres: Array, radius: float, separated: bool) -> Array:
+    """The centres whose balls meet K, moved into K unless they have to keep apart."""
     centres = centres[domain.distance(centres) <= radius]
-    if not separated:
-        centres = np.unique(domain.nearest(centres), axis=0)
+    return centres if separated else np.unique(domain.nearest(centres), axis=0)
+
+
+def _pruned(domain: Domain, centres: Array, radius: float) -> Array:
     return centres[prune(domain, centres, np.full(len(centres), radius))]
 
 

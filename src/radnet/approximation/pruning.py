@@ -52,17 +52,14 @@ def _fewest_intervals(domain: Domain, c: Array, r: Array) -> Indices:
 
 def _prune_boxes(domain: Domain, centres: Array, radii: Array) -> Indices:
     """Try balls that stick out of K or are crowded, the most crowded first."""
-    tree = BallTree(centres, radii)
-    point, ball, _ = tree.pairs(centres, slack=0.0)
+    point, ball, _ = BallTree(centres, radii).pairs(centres)
     crowd = np.bincount(point[ball != point], minlength=len(centres))
     inside = _distance_to_boundary(domain, centres) > radii
     score = crowd + np.where(inside, 0, 0.5)
     order = np.argsort(-score, kind="stable")
     candidates = order[score[order] > 0][:_CANDIDATES]
-    point, ball, _ = tree.pairs(centres[candidates], slack=float(radii.max()))
-    neighbours = np.split(
-        ball[np.argsort(point, kind="stable")], np.cumsum(np.bincount(point, minlength=len(candidates)))
-    )
+    point, ball, _ = BallTree(centres, radii + radii.max()).pairs(centres[candidates])
+    neighbours = np.split(ball, np.cumsum(np.bincount(point, minlength=len(candidates))))
     alive = np.ones(len(centres), dtype=bool)
     for i, near in zip(candidates.tolist(), neighbours, strict=False):
         others = near[alive[near] & (near != i)]

@@ -2,7 +2,8 @@
 
 The hidden layers of the constructions of bounded width are all alike, so their weights are stacked: one tensor of shape
 (layers - 1, width, width) and one of shape (layers, width). Evaluation runs over (width, batch), where a layer is one
-small matrix product, a sum of squares and a mask, in buffers that are used again.
+small matrix product, a sum of squares and a mask; where all weights but a diagonal and a column vanish, a few multiples
+of one row.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..activations import Identity, RadialActivation, StepReLU
 from ..errors import InvalidType, InvalidValue
 from ..network import RadNet
 
-_COLUMNS_AT_ONCE = 16384
+_COLUMNS_AT_ONCE = 16384  # a row stays below the size from which torch would start its threads
 MOST_BYTES = 2**30
 
 
@@ -158,7 +159,47 @@ class StackedNetwork(DeepNetwork):
         return states
 
     def _run(self, x: Tensor) -> Tensor:
-        """The last hidden state, in buffers that are used again; without gradients."""
+        """The last hidden state, without gradients."""
+        return self._run_arrows(x) if self._has_arrows() else self._run_dense(x)
+
+    def _has_arrows(self) -> bool:
+        """Whether all hidden weights are a diagonal and a last column, as for widths n+m+1 and max+1."""
+        rest = self.hidden.detach().clone()
+        rest[:, :, -1] = 0
+        rest.diagonal(dim1=1, dim2=2).zero_()
+        return self.biases.shape[1] > 1 and not bool(rest.any())
+
+    def _run_arrows(self, x: Tensor) -> Tensor:
+        """Row by row and in place: a layer adds multiples of the last row, and most rows of it are not touched."""
+        z = torch.addmm(self.biases[0].unsqueeze(1), self.first, x)
+        *rows, theta = z.unbind(0)
+        diagonals = self.hidden.diagonal(dim1=1, dim2=2).tolist()
+        columns, biases = self.hidden[:, :, -1].tolist(), self.biases.tolist()
+        keep = torch.empty_like(theta)
+        for i in range(len(biases)):
+            if i:
+                for row, d, w, b in zip(rows, diagonals[i - 1], columns[i - 1], biases[i], strict=False):
+                    if d != 1:
+                        row.mul_(d)
+                    if w != 0:
+                        row.add_(theta, alpha=w)
+                    if b != 0:
+                        row.add_(b)
+                if diagonals[i - 1][-1] != 1:
+                    theta.mul_(diagonals[i - 1][-1])
+                if biases[i][-1] != 0:
+                    theta.add_(biases[i][-1])
+            torch.mul(theta, theta, out=keep)
+            for row in rows:
+                keep.addcmul_(row, row)
+            torch.ge(keep, 1, out=keep)  # 1 or 0, which also leaves NaN what it is
+            theta.mul_(keep)
+            for row in rows:
+                row.mul_(keep)
+        return z
+
+    def _run_dense(self, x: Tensor) -> Tensor:
+        """In buffers that are used again."""
         biases, weights = self.biases.unsqueeze(2).unbind(0), self.hidden.unbind(0)
         z = torch.addmm(biases[0], self.first, x)
         other, square, keep = torch.empty_like(z), torch.empty_like(z), z.new_empty(z.shape[1])
@@ -168,7 +209,7 @@ class StackedNetwork(DeepNetwork):
                 z, other = other, z
             torch.mul(z, z, out=square)
             torch.sum(square, 0, out=keep)
-            torch.ge(keep, 1, out=keep)  # 1 or 0, which also leaves NaN what it is
+            torch.ge(keep, 1, out=keep)
             z.mul_(keep)
         return z
 

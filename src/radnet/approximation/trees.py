@@ -1,8 +1,8 @@
-"""Which balls contain a point: a k-d tree over the centres, searched for all points at once.
+"""Which balls contain a point: a k-d tree that halves space until few balls reach into each part.
 
-The tree is a complete binary tree over the centres sorted by median splits; a node stores the bounding box of its
-centres and its largest radius. A search carries an array of (point, node) pairs down the levels and drops the pairs
-whose box is farther from the point than that radius, so that the work is a few array operations a level.
+A leaf lists the balls whose bounding boxes meet its part of space, in order; the parts at the rim are unbounded, so
+every point is in one. All points descend together, one array operation a level, and are then compared with the balls
+of their leaves.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from .domains import Array
 
 Indices = npt.NDArray[np.int64]
 _LEAF = 8
+_DEEPEST = 40
 _POINTS_AT_ONCE = 65536
 
 
@@ -28,71 +29,90 @@ class BallTree:
 
     def __init__(self, centres: Array, radii: Array) -> None:
         self.centres, self.radii = centres, radii
-        count = len(centres)
-        self.depth = max(0, int(np.ceil(np.log2(max(count, 1) / _LEAF))))
-        order = np.arange(count)
-        self.bounds = [np.array([0, count])]  # of the nodes of each level, as positions in `order`
-        for _ in range(self.depth):
-            old = self.bounds[-1]
-            new = np.empty(2 * len(old) - 1, dtype=np.int64)
-            new[::2] = old
-            new[1::2] = (old[:-1] + old[1:]) // 2
-            for a, b, middle in zip(old[:-1], old[1:], new[1::2], strict=True):
-                part = centres[order[a:b]]
-                axis = int((part.max(0) - part.min(0)).argmax()) if b > a else 0
-                order[a:b] = order[a:b][np.argpartition(part[:, axis], middle - a)] if b - a > 1 else order[a:b]
-            self.bounds.append(new)
-        self.order = order
-        self.boxes = [self._boxes(bounds) for bounds in self.bounds]
+        low, high = centres - radii[:, None], centres + radii[:, None]
+        axis, split, child, lists = [0], [np.inf], [0], [np.arange(len(centres))]
+        level, self.depth = [0], 0
+        for _ in range(_DEEPEST):
+            following = []
+            for node in level:
+                balls = lists[node]
+                cut = _cut(centres[balls], low[balls], high[balls])
+                if cut is None:
+                    continue
+                axis[node], split[node], child[node] = cut[0], cut[1], len(axis)
+                for part in cut[2:]:
+                    following.append(len(axis))
+                    axis.append(0)
+                    split.append(np.inf)
+                    child.append(len(axis) - 1)  # a leaf is its own child
+                    lists.append(balls[part])
+                lists[node] = balls[:0]
+            if not following:
+                break
+            level, self.depth = following, self.depth + 1
+        self.axis, self.split, self.child = np.array(axis), np.array(split), np.array(child)
+        self.size = np.array([len(part) for part in lists])
+        self.start = np.cumsum(self.size) - self.size
+        self.balls = np.concatenate(lists)
 
-    def _boxes(self, bounds: Indices) -> tuple[Array, Array, Array]:
-        """Lower and upper corner, largest radius, for each node of a level; no node is empty."""
-        starts = bounds[:-1]
-        c, r = self.centres[self.order], self.radii[self.order]
-        return np.minimum.reduceat(c, starts), np.maximum.reduceat(c, starts), np.maximum.reduceat(r, starts)
-
-    def pairs(self, x: Array, slack: float = 0.0) -> tuple[Indices, Indices, Array]:
-        """All (point, ball) with ``|x - c| < r + slack``, and the distances ``|x - c|``."""
-        with np.errstate(over="ignore"):  # a point so far out that its distance overflows is in no ball
-            parts = [self._pairs(x[i : i + _POINTS_AT_ONCE], slack) for i in range(0, len(x), _POINTS_AT_ONCE)]
-        if not parts:
-            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-        points = [p + i * _POINTS_AT_ONCE for i, (p, _, _) in enumerate(parts)]
-        return np.concatenate(points), np.concatenate([b for _, b, _ in parts]), np.concatenate([d for *_, d in parts])
-
-    def _pairs(self, x: Array, slack: float) -> tuple[Indices, Indices, Array]:
-        point = np.arange(len(x))
+    def _leaves(self, x: Array) -> Indices:
         node = np.zeros(len(x), dtype=np.int64)
-        for level in range(self.depth + 1):
-            lower, upper, radius = self.boxes[level]
-            y, reach = x[point], radius[node] + slack
-            gap = np.maximum(np.maximum(lower[node] - y, y - upper[node]), 0.0)
-            near = (gap * gap).sum(1) <= reach * reach * (1 + 1e-12)
-            point, node = point[near], node[near]
-            if level < self.depth:
-                point = np.repeat(point, 2)
-                node = np.repeat(2 * node, 2)
-                node[1::2] += 1
-        start, end = self.bounds[-1][node], self.bounds[-1][node + 1]
-        size = end - start
-        point = np.repeat(point, size)
-        ball = self.order[np.arange(size.sum()) + np.repeat(start - np.cumsum(size) + size, size)]
-        v = x[point] - self.centres[ball]
-        d = np.sqrt((v * v).sum(1))
-        inside = d < self.radii[ball] + slack
-        return point[inside], ball[inside], d[inside]
+        rows = np.arange(len(x))
+        for _ in range(self.depth):
+            node = self.child[node] + (x[rows, self.axis[node]] >= self.split[node])
+        return node
+
+    def _compared(self, x: Array) -> tuple[Indices, Indices, Array]:
+        """All pairs of a point and a ball of its leaf, points in order, and their distances."""
+        leaf = self._leaves(x)
+        size = self.size[leaf]
+        point = np.repeat(np.arange(len(x)), size)
+        ball = self.balls[np.arange(len(point)) + np.repeat(self.start[leaf] - np.cumsum(size) + size, size)]
+        square = np.zeros(len(point))
+        with np.errstate(over="ignore"):  # a point so far out that its distance overflows is in no ball
+            for k in range(x.shape[1]):
+                v = x[point, k] - self.centres[ball, k]
+                square += v * v
+        return point, ball, np.sqrt(square)
+
+    def pairs(self, x: Array) -> tuple[Indices, Indices, Array]:
+        """All (point, ball) with ``|x - c| < r``, points in order, and the distances ``|x - c|``."""
+        parts = []
+        for i in range(0, max(len(x), 1), _POINTS_AT_ONCE):
+            point, ball, d = self._compared(x[i : i + _POINTS_AT_ONCE])
+            inside = d < self.radii[ball]
+            parts.append((point[inside] + i, ball[inside], d[inside]))
+        point, ball, d = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return point, ball, d
 
     def first(self, x: Array) -> Indices:
         """Index of the first ball that contains each point, -1 if there is none."""
-        point, ball, _ = self.pairs(x)
-        found = np.full(len(x), len(self.centres), dtype=np.int64)
-        np.minimum.at(found, point, ball)
-        found[found == len(self.centres)] = -1
+        found = np.full(len(x), -1, dtype=np.int64)
+        for i in range(0, len(x), _POINTS_AT_ONCE):
+            point, ball, d = self._compared(x[i : i + _POINTS_AT_ONCE])
+            inside = np.flatnonzero(d < self.radii[ball])[::-1]
+            found[point[inside] + i] = ball[inside]  # of several, the last written is the first in the list
         return found
 
-    def nearest_sphere(self, x: Array, slack: float) -> Array:
-        """Distance to the nearest sphere, as far as it is below slack; infinite beyond."""
-        point, ball, d = self.pairs(x, slack)
-        gap = np.full(len(x), np.inf)
-        np.minimum.at(gap, point, np.abs(d - self.radii[ball]))
-        return np.where(gap < slack, gap, np.inf)
+
+def nearest_sphere(x: Array, centres: Array, radii: Array, slack: float) -> Array:
+    """Distance to the nearest sphere as far as it is below slack; infinite beyond."""
+    point, ball, d = BallTree(centres, radii + slack).pairs(x)
+    gap = np.full(len(x), np.inf)
+    np.minimum.at(gap, point, np.abs(d - radii[ball]))
+    return np.where(gap < slack, gap, np.inf)
+
+
+def _cut(
+    centres: Array, low: Array, high: Array
+) -> tuple[int, float, npt.NDArray[np.bool_], npt.NDArray[np.bool_]] | None:
+    """Axis, place and the two parts of a cut that separates the balls, or None if there is none worth making."""
+    count = len(centres)
+    if count <= _LEAF:
+        return None
+    for axis in np.argsort(centres.min(0) - centres.max(0)).tolist():
+        place = float(np.median(centres[:, axis]))
+        left, right = low[:, axis] < place, high[:, axis] >= place
+        if max(int(left.sum()), int(right.sum())) <= 0.8 * count:
+            return axis, place, left, right
+    return None

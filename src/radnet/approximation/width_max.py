@@ -119,7 +119,7 @@ def _frame(c: Array, d: Array, s: float) -> tuple[Array, Array]:
 
 
 def _best_moves(C: Array, values: Array, freedom: float, rng: np.random.Generator) -> _Moves:
-    """The safest in float32 of a few tries; two if these do, or if there are so many states that float32 is out of reach."""
+    """The safest in float32 of a few tries; two if these do, or if float32 is out of reach."""
     best: tuple[float, _Moves] | None = None
     for k, spread in enumerate(_SPREADS):
         moves = _choose(C, values, freedom, spread, rng)
