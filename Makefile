@@ -35,6 +35,7 @@ bench: setup
 	$(BIN)/python benchmarks/activation.py --json results/activation.json
 	$(BIN)/python benchmarks/compression.py --json results/compression.json
 	$(BIN)/python benchmarks/ensemble.py --json results/ensemble.json
+	$(BIN)/python benchmarks/depth.py --json results/depth.json
 	$(BIN)/python benchmarks/memory.py --json results/memory.json
 
 docs: setup

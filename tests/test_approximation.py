@@ -271,3 +271,61 @@ def test_approximation_changes_no_global_state():
     radnet.approximate(torch.sin, Box(0, 1), 0.2, lipschitz=1)
     assert torch.equal(torch.get_rng_state(), state)
     assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
+
+
+def test_s_after_t_is_the_inclusion():
+    """lem:ST, with the heights of the paper and with h = 1/2."""
+    rng = np.random.default_rng(0)
+    for r in (0.1, 0.7, math.sqrt(3) / 2):
+        z, c = rng.standard_normal((50, 4)), rng.standard_normal(4)
+        h = math.sqrt(1 - r * r)
+        t = np.hstack([z - c, np.full((50, 1), h)])
+        s = t + np.concatenate([c, [1.0]])
+        s[:, -1] -= (1 + 1 / h) * t[:, -1]
+        assert np.abs(s - np.hstack([z, np.zeros((50, 1))])).max() < 1e-12
+
+
+@pytest.mark.parametrize("rule", ["n+m+1", "max+1"])
+def test_states_of_bounded_width_are_points_or_values(rule):
+    """The claim in the proof of thm:UA-n+m+1: (x, 0, 0) before a ball, (0, V_j, 1) after the first ball j."""
+    case = CASES[4]
+    a = radnet.approximate(case.f, case.domain, 0.5, lipschitz=case.lipschitz, width=rule)
+    x = torch.as_tensor(case.domain.sample(300, np.random.default_rng(0)))
+    inside = (x[:, None] - torch.as_tensor(a.cover.centres)).norm(dim=2) < torch.as_tensor(a.cover.radii)
+    values = torch.as_tensor(a.outputs)
+    for i, F in enumerate(a.network.partial(x)[1:-1]):
+        theta = F[:, -1]
+        taken = inside[:, : i + 1].any(1)
+        first = inside[:, : i + 1].double().argmax(1)
+        assert torch.equal(theta, torch.where(taken, 0.0, 0.5).double())
+        # what is taken is V_j - V_i exactly: whole even numbers, equal for equal values
+        difference = F[taken, -3:-1]
+        assert torch.equal(difference, difference.round())
+        step = float((values[1:] - values[0]).abs().max() / (F[:, -3:-1][taken].abs().max() or 1)) if i else 0
+        same = (values[first[taken]] - values[i]).abs().max(1).values < 1e-12
+        assert torch.equal(difference.abs().max(1).values == 0, same), step
+
+
+def test_states_of_width_max_go_to_centres_and_then_to_targets():
+    """lem:Gi, lem:Hi and what follows: x to c_j in the first M layers, c_j to d_j in the others, one at a time."""
+    case = CASES[4]
+    a = radnet.approximate(case.f, case.domain, 0.5, lipschitz=case.lipschitz, width="max")
+    M, C = len(a.cover), torch.as_tensor(a.cover.grid)
+    x = torch.as_tensor(case.domain.sample(300, np.random.default_rng(0)))
+    inside = (x[:, None] - torch.as_tensor(a.cover.centres)).norm(dim=2) < torch.as_tensor(a.cover.radii)
+    assert inside.any(1).all()
+    states = a.network.partial(x)[1:-1]
+    factor = 2.0 ** torch.as_tensor(a.cover.levels).double()
+    for i in range(M):
+        taken = inside[:, : i + 1].any(1)
+        first = inside[:, : i + 1].double().argmax(1)
+        expected = torch.where(taken[:, None], C[first], a.cover.scale * x)
+        assert torch.allclose(states[i] / factor[i] + C[i], expected, atol=1e-9)
+    first, d = inside.double().argmax(1), torch.as_tensor(a.outside.d)
+    for i in range(M):
+        norms = states[M + i].norm(dim=1)
+        assert torch.equal(norms == 0, first == i)  # c_i is sent to d_i, and nothing else is
+        assert (norms[first != i] >= 1).all()
+    assert torch.allclose(a.network(x), torch.as_tensor(a.outputs)[first], atol=1e-9)
+    assert float((torch.as_tensor(a.outputs)[first] - case.f(x)).norm(dim=1).max()) < 0.5
+    assert d.shape == C.shape

@@ -10,6 +10,7 @@ import radnet
 from radnet import Ball, Box, Points
 
 UNIT = Box(0, 1)
+KINDS = ["one", "local", "samples"]
 
 
 @pytest.mark.parametrize("eps", [0, -1.0, math.nan, math.inf])
@@ -162,9 +163,9 @@ def test_a_limit_that_is_off_says_where():
 )
 def test_too_many_balls_says_how_many_and_which_eps_would_fit(width, claim):
     f = lambda x: torch.sin(x)  # noqa: E731
-    domain = Box([0, 0], [5, 5])
+    domain = Box([0, 0], [5, 5]) if claim else Box([0, 0], [2, 2])
     with pytest.raises(ValueError, match=r"takes .*balls, more than max_balls=60; eps=.* would fit") as raised:
-        radnet.approximate(f, domain, 0.1, width=width, max_balls=60, **claim)
+        radnet.approximate(f, domain, 0.15, width=width, max_balls=60, **claim)
     eps = float(str(raised.value).split("eps=")[2].split(" ")[0])
     assert len(radnet.approximate(f, domain, eps, width=width, max_balls=60, **claim).cover) <= 60
 
@@ -207,3 +208,124 @@ def test_to_radnet_refuses_more_than_a_gigabyte():
         a.network.to_radnet()
     x = torch.linspace(0, 6, 100, dtype=torch.float64).unsqueeze(1)
     assert float((a.network(x) - x.sin()).abs().max()) < 0.004
+
+
+# --- what looked like a guarantee and was none
+
+
+def test_a_modulus_that_decreases_is_refused():
+    """|sin x - sin y| <= |2 sin(|x - y|/2)| is true, and says nothing about smaller distances."""
+    with pytest.raises(ValueError, match="modulus: it falls from"):
+        radnet.approximate(torch.sin, Box(-6, 6), 0.1, modulus=lambda r: abs(2 * math.sin(r / 2)))
+
+
+@pytest.mark.parametrize("width", ["growing", "n+m+1"])
+def test_the_bound_holds_outside_the_balls_too(width):
+    f = lambda x: 0.9 + 0 * x[:, 0]  # noqa: E731
+    a = radnet.approximate(f, Box(-1, 1), 1.0, lipschitz=0, limit=([[0.0]], [0.0]), width=width)
+    assert 0.9 <= a.certificate.check(f, torch.tensor([[5.0]])).worst <= a.certificate.bound < 1
+    with pytest.raises(ValueError, match="outside the domain"):
+        radnet.approximate(
+            lambda x: 0.99 + 0 * x[:, 0], Box(-1, 1), 1.0, lipschitz=0, limit=([[0.0]], [0.0]), width=width
+        )
+
+
+@pytest.mark.parametrize("width", ["growing", "n+m+1", "max+1"])
+@pytest.mark.parametrize(("size", "value"), [(1.0, 1e39), (1e-39, 1.0), (1e40, 1.0), (1.0, 1e-41)])
+def test_nothing_is_promised_beyond_the_range_of_float32(width, size, value):
+    f = lambda x: value * torch.sin(3 * x / size)  # noqa: E731
+    arguments = {"lipschitz": 3 * value / size * (1 + 1e-12), "width": width}
+    a = radnet.approximate(f, Box(0, size), 0.1 * value, **arguments)
+    assert a.certificate.check(f, torch.linspace(0, size, 500, dtype=torch.float64).unsqueeze(1)).holds
+    assert not a.certificate.holds_in(torch.float32)
+    with pytest.raises(ValueError, match="below what float32 can do"):
+        radnet.approximate(f, Box(0, size), 0.1 * value, dtype=torch.float32, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("domain", "eps", "scale"),
+    [
+        (Points(np.linspace(0, 1, 50)), 1e-202, 1e-200),
+        (Box(0, 1e160), 0.1, 1.0),
+        (Box(0, 1e-155), 0.1, 1.0),
+        (Box(0, 1), 0.1, 1e200),
+        (Box([0, 0], [1, 1e-300]), 0.1, 1.0),
+        (Box(0, 1), 10**400, 1.0),
+    ],
+)
+def test_sizes_whose_squares_are_no_numbers_are_refused(domain, eps, scale):
+    with pytest.raises(ValueError, match="must be between|can be worked with|positive number"):
+        radnet.approximate(lambda x: scale * torch.sin(9 * x[:, 0]), domain, eps, lipschitz=1e99)
+
+
+def test_every_one_of_many_points_counts():
+    n = 120_000
+    x = np.arange(n) / n
+    f = lambda x: (((x * n - 77_777).abs() < 0.1) * 0.3).double()  # noqa: E731
+    a = radnet.approximate(f, Points(x), 1.0, width="max+1")
+    assert a.certificate.check(f, x[:, None]).worst <= a.certificate.bound
+
+
+def test_an_f_that_works_in_place_harms_nobody():
+    a = radnet.approximate(lambda x: x.sin_(), Box(0, 6), 0.1, lipschitz=1)
+    x = torch.linspace(0, 6, 500, dtype=torch.float64).unsqueeze(1)
+    before = x.clone()
+    assert a.certificate.check(lambda x: x.sin_(), x).holds
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("m", [2, 3])
+def test_one_ball_of_width_max(m):
+    f = lambda x: 0.01 * x.repeat(1, m)  # noqa: E731
+    a = radnet.approximate(f, Box(0, 1), 1.0, lipschitz=0.02, width="max")
+    assert a.certificate.check(f, torch.rand(100, 1)).holds
+
+
+@pytest.mark.parametrize(
+    "claim", [{"lipschitz": 1.5}, {"lipschitz": lambda lo, hi: 1.5}, {}], ids=["one", "local", "samples"]
+)
+@pytest.mark.parametrize("flat", [1e-6, 1e-15])
+def test_flat_boxes_are_covered(claim, flat):
+    f = lambda x: x.sum(1)  # noqa: E731
+    a = radnet.approximate(f, Box([0, 0], [1, flat]), 0.1, **claim)
+    x = torch.rand(500, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, flat])
+    assert a.certificate.check(f, x).holds
+    assert len(a.cover) < 60
+
+
+def test_a_domain_far_from_0_is_refused_at_once():
+    with pytest.raises(radnet.RadNetError):
+        radnet.approximate(lambda x: 0 * x + (x > 1e16 + 4), Box(1e16, 1e16 + 8), 0.1, lipschitz=lambda lo, hi: 1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"modulus": lambda r: None}, "modulus.* raised TypeError"),
+        ({"lipschitz": lambda lo, hi: [[1], [1, 2]]}, "lipschitz raised ValueError"),
+        ({"lipschitz": 1, "dtype": []}, "float64"),
+        ({"lipschitz": 1, "limit": (1j, 0)}, "not real numbers"),
+        ({"lipschitz": 10**400}, "finite number"),
+    ],
+)
+def test_odd_arguments_are_refused_in_our_words(arguments, message):
+    with pytest.raises(radnet.RadNetError, match=message):
+        radnet.approximate(torch.sin, UNIT, 0.1, **arguments)
+
+
+def test_values_of_other_types_are_taken_or_refused_in_our_words():
+    a = radnet.approximate(lambda x: x.to(torch.bfloat16), Box(0, 1), 0.2, modulus=lambda r: r + 0.01)
+    assert a.certificate.bound < 0.2
+    with pytest.raises(radnet.RadNetError, match="f raised ValueError"):
+        radnet.approximate(lambda x: [[1.0], [1.0, 2.0]], UNIT, 0.1)
+    with pytest.raises(radnet.RadNetError, match="points must be"):
+        a.certificate.check(torch.sin, "abc")
+    with pytest.raises(radnet.RadNetError, match="f raised"):
+        a.certificate.check(raising, torch.zeros(3, 1))
+
+
+def test_separated_covers_of_points_are_found(count):
+    f = lambda x: torch.stack([torch.sin(5 * x[:, 0]), x[:, 1] ** 2], 1)  # noqa: E731
+    for seed in range(count(5, 30)):
+        x = np.random.default_rng(seed).random((60, 2))
+        assert radnet.approximate(f, Points(x), 0.3, width="max").certificate.check(f, x).holds

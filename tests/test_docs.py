@@ -31,6 +31,12 @@ STATEMENTS = (
     "`lem:repint` 2", "`lem:repint` 3", "`appsubsec:ex-131`", "`eq:ex-parameters`",
     "experiment 2",
     "experiment 1",
+    "`sec:UA`", "`subsec:asymp-lin-approx`", "footnote on $N(f,K,\\varepsilon)$", "`thm:UA-asymp-lin`",
+    "universality corollary", "`fig:UA-asymp-lin`", "`subsec:bdd-width-approx`", "`thm:UA-n+m+1`",
+    "`app:UA-notation`", "`lem:def-N`", "`lem:def-M`", "`def:NM`", "`thm:bound-N`",
+    "note on differentiable functions", "`app:asymp-lin`", "`def:asymp-lin-alt`",
+    "remark on asymptotically linear functions", "`lem:ST`", "`prop:FN`", "`app:UA-n+m+1`", "`thm:UA-n+1`",
+    "`thm:UA-bd=n-app`", "`lem:Gi`", "`lem:Hi`", "lemma on $H_M G_M$",
     "`app:rbfns`", "RBF network, single layer", "RBF network, constrained", "RBF network, constrained multilayer",
     "RBF proposition 1", "RBF proposition 2", "RBF conclusions",
 )  # fmt: skip

@@ -88,8 +88,8 @@ def imported_function(module: str, name: str) -> Callable[..., Any]:
     sys.path.insert(0, folder)
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidValue(f"{module}:{name} cannot be imported ({error})") from error
+    except Exception as error:  # whatever the module does when it is imported
+        raise InvalidValue(f"{module}:{name} cannot be imported ({type(error).__name__}: {error})") from error
     finally:
         sys.path.remove(folder)
     if not callable(found):

@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidType, InvalidValue
-from . import growing_width, width_max, width_max_plus_1, width_n_plus_m_plus_1
-from .certificate import ROUNDING_AFAR, Certificate, Check, largest_argument, reach_of, unit_roundoff
-from .construction import Construction, Outside
+from .certificate import Certificate, Check
+from .construction import Outside
 from .covers import Cover
 from .domains import Array, Ball, Box, Domain, Points
 from .growing_width import GrowingNetwork
+from .guarantee import certify
 from .lattices import TooManyBalls
-from .planning import BITS, FREEDOM, WIDTHS, Plan, Problem, make_plan
+from .planning import BITS, WIDTHS, Plan, Problem, make_plan
 from .stacked import DeepNetwork, StackedNetwork
-from .targets import Target, claimed_limit, claimed_variation, refute, refute_limit
+from .targets import LARGEST, Target, claimed_limit, claimed_variation, refute, refute_limit
 
 __all__ = [
     "Approximation",
@@ -90,7 +90,7 @@ class Approximation:
         if len(out):
             with np.errstate(invalid="ignore", over="ignore"):
                 y[out] = self.outside(points[out])
-        return torch.from_numpy(y).reshape(*x.shape[:-1], -1).to(dtype=x.dtype, device=x.device)
+        return torch.from_numpy(y).reshape(*x.shape[:-1], y.shape[1]).to(dtype=x.dtype, device=x.device)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write network, cover and certificate to a safetensors file, atomically; `radnet.approximation.load` reads it.
@@ -161,13 +161,13 @@ def approximate(
         boxes, for a cover that adapts. With a limit it has to hold around K too, as far as balls around points of K
         reach.
     modulus : function, optional
-        A modulus of continuity instead: ``|f(x) - f(y)| <= modulus(|x - y|)``. With neither, f is sampled, and the
-        certificate says so; on `Points` samples are all that is needed.
+        A modulus of continuity instead, increasing: ``|f(x) - f(y)| <= modulus(|x - y|)``. With neither, f is sampled,
+        and the certificate says so; on `Points` samples are all that is needed.
     width : "growing", "n+m+1", "max+1", "max" or "auto"
         Which construction. The first two are good on all of R^n if a limit is given; "max" needs max(n, m) >= 2.
         "auto" takes the one with the fewest parameters.
     limit : pair (A, b), optional
-        The affine map ``A x + b`` that f approaches: claimed to be within eps of f outside K.
+        The affine map ``A x + b`` that f approaches: claimed to be within 0.97 eps of f outside K.
     dtype : torch.float64 or torch.float32
         Of the network.
     max_balls : int
@@ -192,7 +192,7 @@ def approximate(
     >>> import torch, radnet
     >>> a = radnet.approximate(torch.sin, radnet.Box(0, 6), 0.1, lipschitz=1)
     >>> a
-    Approximation(width='max+1', balls=31, bound=0.09994, eps=0.1)
+    Approximation(width='max+1', balls=31, bound=0.09999, eps=0.1)
     >>> x = 6 * torch.rand(1000, 1, dtype=torch.float64)
     >>> bool((a.network(x) - x.sin()).abs().max() < 0.1)
     True
@@ -219,7 +219,8 @@ def approximate(
         plan = _cheapest(problem) if width == "auto" else make_plan(problem, width)
     except TooManyBalls as error:
         raise InvalidValue(_too_many(problem, width, error)) from None
-    return _finish(problem, plan)
+    built, certificate = certify(problem, plan)
+    return Approximation(built.network, plan.cover, certificate, built.outputs, built.outside)
 
 
 def _check_arguments(domain: Any, eps: Any, width: Any, dtype: Any, max_balls: Any) -> None:
@@ -227,11 +228,16 @@ def _check_arguments(domain: Any, eps: Any, width: Any, dtype: Any, max_balls: A
         raise InvalidType(f"domain must be a Box, a Ball or Points, got {type(domain).__name__}")
     if isinstance(eps, bool) or not isinstance(eps, (int, float, np.floating, np.integer)):
         raise InvalidType(f"eps must be a number, got {type(eps).__name__}")
-    if not (math.isfinite(eps) and eps > 0):
+    if not 0 < eps < math.inf:
         raise InvalidValue(f"eps={eps}: the error allowed must be a positive number")
+    sides = domain.upper - domain.lower
+    if not 1 / LARGEST <= eps <= LARGEST or domain.reach > LARGEST or ((sides > 0) & (sides < 1 / LARGEST)).any():
+        raise InvalidValue(
+            f"eps={eps} on {domain}: sizes must be between {1 / LARGEST:g} and {LARGEST:g}; change the units"
+        )
     if width not in (*WIDTHS, "auto"):
         raise InvalidValue(f"width={width!r}: expected one of {', '.join((*WIDTHS, 'auto'))}")
-    if dtype not in BITS:
+    if not isinstance(dtype, torch.dtype) or dtype not in BITS:
         raise InvalidValue(f"dtype={dtype}: expected torch.float64 or torch.float32")
     if isinstance(max_balls, bool) or not isinstance(max_balls, int) or max_balls < 1:
         raise InvalidValue(f"max_balls={max_balls!r}: expected a positive whole number")
@@ -260,12 +266,12 @@ def _too_many(problem: Problem, width: str, error: TooManyBalls) -> str:
     growth = min((error.count / problem.most) ** (1 / problem.n), 1e6) if math.isfinite(error.count) else 2.0
     eps = problem.eps * max(growth, 1.05)
     advice = "no eps was found that would fit"
-    for _ in range(20):
+    for k in range(20):
         eps = _round_up(eps)
         try:
             make_plan(replace(problem, eps=eps), rule)
         except TooManyBalls:
-            eps *= 1.25
+            eps *= 1.25 if k < 4 else 2.0
         else:
             advice = f"eps={eps:g} would fit"
             break
@@ -277,94 +283,3 @@ def _round_up(x: float) -> float:
     """To two digits."""
     unit = 10.0 ** (math.floor(math.log10(x)) - 1)
     return float(f"{math.ceil(x / unit * (1 - 1e-9)) * unit:.2g}")
-
-
-def _finish(problem: Problem, plan: Plan) -> Approximation:
-    """Build the network, write the certificate, and refuse what it does not cover."""
-    built = _build(problem, plan)
-    own = str(problem.dtype).removeprefix("torch.")
-    bounds = {name: _bound(problem, plan, built, name) for name in ("float64", "float32")}
-    if not bounds[own] < problem.eps:
-        raise InvalidValue(
-            f"eps={problem.eps} is below what {own} can do with width={plan.rule!r} and {len(plan.cover)} balls "
-            f"(the bound would be {bounds[own]:.3g}); use float64, a larger eps, or another width"
-        )
-    u = unit_roundoff(own)
-    widths = built.network.widths
-    certificate = Certificate(
-        width=plan.rule,
-        balls=len(plan.cover),
-        hidden_layers=len(widths) - 2,
-        parameters=built.network.parameter_count,
-        widths=widths,
-        eps=problem.eps,
-        bound=bounds[own],
-        variation=plan.variation,
-        snapping=_snapping(problem, plan),
-        rounding=float(built.rounding(u)),
-        rests_on=_rests_on(problem),
-        proven=problem.variation.kind != "samples" or isinstance(problem.domain, Points),
-        scope=_scope(problem, plan),
-        cover=plan.cover.kind,
-        dtype=own,
-        sphere_margin=float((1 - plan.cover.inner / plan.cover.radii).min()),
-        threshold_margin=built.margin(u),
-        bounds=bounds,
-        reach={name: _reach(problem, plan, built, name) for name in bounds},
-        _network=built.network,
-        _cover=plan.cover,
-    )
-    return Approximation(built.network, plan.cover, certificate, built.outputs, built.outside)
-
-
-def _build(problem: Problem, plan: Plan) -> Construction:
-    if plan.rule == "growing":
-        return growing_width.build(plan.cover, plan.values, problem.limit, problem.dtype)
-    if plan.rule == "max":
-        freedom = 0.99 * FREEDOM * problem.eps
-        return width_max.build(plan.cover, plan.values, freedom, problem.dtype, np.random.default_rng(problem.rng_seed))
-    if plan.snapped is None:
-        raise AssertionError(f"width {plan.rule} needs snapped values")
-    if plan.rule == "n+m+1":
-        return width_n_plus_m_plus_1.build(plan.cover, plan.snapped, problem.limit, problem.dtype)
-    return width_max_plus_1.build(plan.cover, plan.snapped, problem.dtype)
-
-
-def _snapping(problem: Problem, plan: Plan) -> float:
-    return 0.99 * FREEDOM * problem.eps if plan.rule == "max" else plan.snapping
-
-
-def _bound(problem: Problem, plan: Plan, built: Construction, name: str) -> float:
-    """The guarantee in a dtype; infinite if the balls or the values were placed for a finer one."""
-    u = unit_roundoff(name)
-    if 2.0**-plan.cover.bits < u or not built.margin(u) > 1:
-        return math.inf
-    return float(plan.variation + _snapping(problem, plan) + built.rounding(u))
-
-
-def _reach(problem: Problem, plan: Plan, built: Construction, name: str) -> float:
-    if not problem.limit.given or math.isinf(_bound(problem, plan, built, name)):
-        return 0.0
-    most = largest_argument(plan.cover, name)
-    least = problem.domain.reach * math.sqrt(problem.n)
-    return reach_of(built.far, unit_roundoff(name), ROUNDING_AFAR * problem.eps, least, most)
-
-
-def _rests_on(problem: Problem) -> str:
-    if isinstance(problem.domain, Points):
-        return f"the values of f at all {len(problem.domain.x)} points"
-    claims = {
-        "constant": f"the Lipschitz constant {problem.variation.constant:g}, as given",
-        "local": "the Lipschitz constants of boxes, as given",
-        "modulus": "the modulus of continuity, as given",
-        "samples": "samples of f only; nothing was claimed about f between them, so nothing is proven",
-    }
-    also = f", and |f(x) - L(x)| < {problem.eps:g} outside the domain, as given" if problem.limit.given else ""
-    return claims[problem.variation.kind] + also
-
-
-def _scope(problem: Problem, plan: Plan) -> str:
-    if isinstance(problem.domain, Points):
-        return "the given points"
-    everywhere = problem.limit.given and plan.rule in ("growing", "n+m+1")
-    return f"all of R^{problem.n}" if everywhere else f"the domain {problem.domain}"

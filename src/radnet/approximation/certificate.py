@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InvalidValue
+from ..errors import InvalidType, InvalidValue
 from .covers import Cover
 from .stacked import DeepNetwork
+from .targets import values_of
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 ROUNDING_AFAR = 0.02  # share of eps that rounding may take up where the limit is still called good
@@ -56,9 +57,10 @@ class Certificate:
         N (or M) of the cover, depth, number of weights and biases.
     widths : tuple of int
     eps, bound : float
-        What was asked for, and what is guaranteed in the dtype of the network; bound is the sum of the next three.
+        What was asked for, and what is guaranteed on `scope` in the dtype of the network: the sum of the next three,
+        or, with a limit, 0.99 eps if that is more (0.97 for f and its limit outside the domain, 0.02 for rounding).
     variation, snapping, rounding : float
-        How far f may be from the value of its ball, how far values were moved, and how far arithmetic may be off.
+        In a ball: how far f may be from its value, how far values were moved, and how far arithmetic may be off.
     rests_on : str
         The claim that the bound follows from.
     proven : bool
@@ -79,7 +81,7 @@ class Certificate:
     >>> f = lambda x: torch.exp(-x.square().sum(1))
     >>> a = radnet.approximate(f, radnet.Box([-3, -3], [3, 3]), 0.2, lipschitz=0.86, limit=([[0, 0]], [0]))
     >>> a.certificate.holds_in(torch.float32), a.certificate.scope
-    (True, 'all of R^2')
+    (True, 'all of R^2, up to |x| = 1.51e+306')
     >>> a.certificate.check(f, 4 * torch.randn(1000, 2, dtype=torch.float64)).holds
     True
     """
@@ -124,16 +126,17 @@ class Certificate:
         if self._network is None or self._cover is None:
             raise InvalidValue("this certificate was made without its network; use the one of the approximation")
         n, dtype = self.widths[0], next(self._network.parameters()).dtype
-        x = torch.as_tensor(points).detach()
-        x = x.to(dtype).reshape(-1, n) if x.ndim < 2 else x.to(dtype)
+        try:
+            x = torch.as_tensor(points).detach().to(dtype)
+        except (TypeError, ValueError, RuntimeError) as problem:
+            raise InvalidType(f"points must be a tensor or an array of numbers ({problem})") from problem
+        x = x.reshape(-1, n) if x.ndim < 2 and n == 1 else x
         if x.ndim != 2 or x.shape[1] != n or not len(x):
             raise InvalidValue(f"points of shape {tuple(x.shape)}; expected (count, {n}) with at least one point")
-        exact = x.double()
+        exact = x.cpu().double()
+        y = torch.from_numpy(values_of(f, exact.numpy(), self.widths[-1]))
         with torch.no_grad():
-            y = torch.as_tensor(np.asarray(f(exact))).double().reshape(len(x), -1)
             F = self._network(x.to(next(self._network.parameters()).device)).cpu().double()
-        if y.shape != F.shape:
-            raise InvalidValue(f"f returned shape {tuple(y.shape)}; the network has {tuple(F.shape)}")
         error = (F - y).norm(dim=1)
         i = int(error.argmax())
         near = self._cover.near_a_sphere(exact.numpy())

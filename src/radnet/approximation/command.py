@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def parse_domain(box: str | None, ball: str | None, points: str | None) -> Domai
         centre, colon, radius = ball.rpartition(":")
         if not colon:
             raise InvalidValue(f"--ball {ball}: expected a centre and a radius such as 0,0:2")
-        return Ball(_numbers(centre, ",", "--ball"), _numbers(radius, ",", "--ball")[0])
+        return Ball(_numbers(centre, ",", "--ball"), _numbers(radius, " ", "--ball")[0])
     return Points(_read_points(Path(str(points))))
 
 
@@ -115,6 +116,8 @@ def _read_points(path: Path) -> Any:
     try:
         if path.suffix == ".npy":
             return np.load(path, allow_pickle=False)
-        return np.loadtxt(path, delimiter=",", ndmin=2)
-    except ValueError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # an empty file is refused below, in our words
+            return np.loadtxt(path, delimiter=",", ndmin=2)
+    except (ValueError, EOFError, OSError) as error:
         raise InvalidValue(f"--points {path}: {error}") from error

@@ -83,7 +83,7 @@ class Construction:
 
 def as_tensor(x: Array, dtype: torch.dtype) -> Tensor:
     """A tensor of its own in the dtype of the network."""
-    return torch.from_numpy(np.array(x, dtype=np.float64)).to(dtype)
+    return torch.from_numpy(np.array(x, dtype=np.float64, order="C")).to(dtype)
 
 
 def affine_rounding(u: float, W: Array, b: Array, z: Array) -> float:

@@ -141,7 +141,10 @@ class Cover:
 
     @property
     def separation(self) -> float:
-        """Smallest ``|c_i - c_j| / r_i`` over j < i, at least 1 if no ball contains an earlier centre; inf for one."""
+        """Smallest ``|c_i - c_j| / r_i`` over j < i: at least 1 if no ball contains an earlier centre.
+
+        Pairs farther apart than four of the largest radii are not counted.
+        """
         wide = 4 * float(self.radii.max())
         point, ball, d = BallTree(self.centres, np.full(len(self), wide)).pairs(self.centres)
         later = ball > point
@@ -157,12 +160,12 @@ def place(balls: Balls, domain: Domain, margin: float, ruler: Ruler) -> Cover | 
 
     Radii are ``inner (1 + margin)`` and ``inner (1 + 2 margin)``.
     """
+    balls = balls.normalised()
     n, level = domain.dimension, int(balls.levels.max())
-    largest = balls.inner * 0.5 ** int(balls.levels.min()) * (1 + margin)
+    largest = balls.inner * (1 + margin)
     if ruler.slack(n, largest) > margin * balls.inner * 0.5**level:
         return None
-    base = balls.inner * (1 + margin)  # the radius of level 0
-    scale = _round_down(ruler.unit / base, ruler.bits)
+    scale = _round_down(ruler.unit / largest, ruler.bits)
     G = ruler.pitch(scale, largest)
     grid = np.round(balls.centres * scale / G) * G
     inner = balls.radii

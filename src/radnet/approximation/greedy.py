@@ -49,8 +49,9 @@ class _NetTooCoarse(Exception):
 def net_of(domain: Domain, count: int) -> tuple[Array, float]:
     """About that many points of K and their mesh: every point of K is within the mesh of one of them."""
     box = Box(domain.lower.tolist(), domain.upper.tolist())
-    n = box.dimension
-    mesh = math.sqrt(n) / 2 * float(np.prod(box.sides) / count) ** (1 / n)
+    mesh = float(box.sides.max())
+    while math.prod(cubic_counts(box.sides, mesh)) < count:
+        mesh /= 1.2
     centres = cubic_lattice(box, cubic_counts(box.sides, mesh))
     return np.unique(domain.nearest(centres[domain.distance(centres) <= mesh]), axis=0), mesh
 
@@ -95,7 +96,18 @@ def _greedy(
         left = left[~covered]
         if len(centres) > most:
             raise TooManyBalls(len(centres) * len(x) / (len(x) - len(left)), exact=False)
-    return Balls(np.array(centres), np.array(levels, dtype=np.int64), inner, "greedy").normalised()
+    return Balls(np.array(centres), np.array(levels, dtype=np.int64), inner, "greedy")
+
+
+def safe_radius(x: Array, y: Array, variation: float) -> float:
+    """The smallest distance of two points whose values differ by more than `variation`; infinite if there are none."""
+    least = math.inf
+    for i in range(0, len(x), 256):
+        far = np.linalg.norm(y[i : i + 256, None] - y[None], axis=2) > variation
+        if far.any():
+            d = np.linalg.norm(x[i : i + 256, None] - x[None], axis=2)
+            least = min(least, float(d[far].min()))
+    return least
 
 
 def separated_cover(domain: Domain, radius: float, margin: float, most: int) -> Balls:

@@ -70,7 +70,7 @@ class GrowingNetwork(DeepNetwork):
         z, owner = self._columns(x), None
         for z, owner in self._states(z):  # noqa: B007, B020
             pass
-        return self._output(z, owner).reshape(*x.shape[:-1], -1)
+        return self._output(z, owner).reshape(*x.shape[:-1], self.A.shape[0])
 
     def partial(self, x: Tensor) -> list[Tensor]:
         """``[F_0(x), F_1(x), ..., F_L(x)]`` with all coordinates: of the order of N^2 numbers a point.
@@ -90,8 +90,8 @@ class GrowingNetwork(DeepNetwork):
             earlier = (owner >= 0) & (owner < i)
             F[earlier.nonzero().squeeze(1), n + owner[earlier]] = 1
             F[owner != i, n + i] = STEP_HEIGHT
-            states.append(F.reshape(*lead, -1))
-        return [*states, self._output(z, owner).reshape(*lead, -1)]
+            states.append(F.reshape(*lead, n + i + 1))
+        return [*states, self._output(z, owner).reshape(*lead, self.A.shape[0])]
 
     def _states(self, x: Tensor):  # type: ignore[no-untyped-def]
         """After each hidden layer: x in the coordinates of that layer, and the ball that took each point, or -1.

@@ -39,8 +39,10 @@ def lattice_cover(domain: Domain, radius: float, most: int, *, separated: bool =
         return one_ball(domain, radius)
     box = Box(domain.lower.tolist(), domain.upper.tolist())
     counts = cubic_counts(box.sides, radius)
+    if separated and domain.dimension == 1:
+        radius = min(radius, float(box.sides[0]) / counts[0] / 2 * (1 + 1e-12))  # so that neighbours keep apart
     cubic = math.prod(counts)
-    rough = cubic if domain.dimension == 1 else min(cubic, volume(domain) / covered_volume(domain.dimension, radius))
+    rough = cubic if domain.dimension == 1 else min(cubic, cells(domain, radius))
     if rough > most:
         raise TooManyBalls(rough, exact=domain.dimension == 1)
     found = [cubic_lattice(box, counts)] if cubic <= 4 * most else []
@@ -50,8 +52,10 @@ def lattice_cover(domain: Domain, radius: float, most: int, *, separated: bool =
     found = [_meeting(domain, centres, radius, separated) for centres in found]
     if separated:  # cells of unequal sides may be too flat for that
         found = [centres for centres in found if least_distance(centres) > 1.05 * radius] or found
-    found = [_pruned(domain, centres, radius) for centres in sorted(found, key=len)[:2]]
-    centres = min(found, key=len)
+    found = sorted(found, key=len)[:2]
+    if len(found[0]) > 1.3 * most:
+        raise TooManyBalls(len(found[0]), exact=False)
+    centres = min((_pruned(domain, centres, radius) for centres in found), key=len)
     if len(centres) > most:
         raise TooManyBalls(len(centres))
     return Balls(centres, np.zeros(len(centres), np.int64), radius, "lattice")
@@ -67,11 +71,10 @@ def cubic_counts(sides: Array, radius: float) -> list[int]:
     n = len(sides)
     counts = [max(1, math.ceil(side * math.sqrt(n) / (2 * radius) * (1 - 1e-12))) for side in sides]
     for axis in np.argsort(sides)[::-1]:  # a short side may leave room for the others
-        while counts[axis] > 1:
-            counts[axis] -= 1
-            if math.hypot(*(s / k for s, k in zip(sides, counts, strict=True))) > 2 * radius:
-                counts[axis] += 1
-                break
+        others = sum((s / k) ** 2 for i, (s, k) in enumerate(zip(sides, counts, strict=True)) if i != axis)
+        room = 4 * radius * radius - others
+        if room > 0:
+            counts[axis] = min(counts[axis], max(1, math.ceil(sides[axis] / math.sqrt(room) * (1 + 1e-12))))
     return counts
 
 
@@ -93,7 +96,7 @@ def thin_lattice(box: Box, radius: float, offset: Array, most: int) -> Array:
     spanned = np.linalg.solve(basis.T, corners.T).T
     first, last = np.floor(spanned.min(0)).astype(int) - 1, np.ceil(spanned.max(0)).astype(int) + 1
     if math.prod((last - first + 1).tolist()) > _ENUMERATED * most:
-        raise TooManyBalls(math.prod((box.sides / radius).tolist()), exact=False)
+        raise TooManyBalls(cells(box, radius), exact=False)
     steps = [np.arange(a, b + 1) for a, b in zip(first, last, strict=True)]
     index = np.stack(np.meshgrid(*steps, indexing="ij"), axis=-1).reshape(-1, n)
     return np.asarray(box.centre + (index + offset) @ basis)
@@ -122,14 +125,12 @@ def least_distance(centres: Array) -> float:
         guess *= 2
 
 
-def volume(domain: Domain) -> float:
-    """Volume of a box or a ball."""
+def cells(domain: Domain, radius: float) -> float:
+    """How many cells of A_n* have the volume of a box or a ball: about what any lattice needs at least."""
     n = domain.dimension
+    step = radius / math.sqrt(n * (n + 2) / (12 * (n + 1)))
     if isinstance(domain, Ball):
-        return float(math.pi ** (n / 2) / math.gamma(n / 2 + 1) * domain.radius**n)
-    return float(np.prod(domain.upper - domain.lower))
-
-
-def covered_volume(n: int, radius: float) -> float:
-    """The most a ball can be responsible for in a lattice: the cell of A_n*."""
-    return float(math.sqrt(1 / (n + 1)) * (radius / math.sqrt(n * (n + 2) / (12 * (n + 1)))) ** n)
+        log = n / 2 * math.log(math.pi) - math.lgamma(n / 2 + 1) + n * math.log(domain.radius / step)
+    else:
+        log = float(np.log((domain.upper - domain.lower) / step).sum())
+    return math.exp(min(log + 0.5 * math.log(n + 1), 600))

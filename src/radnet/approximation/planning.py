@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,10 +18,11 @@ from ..errors import InvalidValue
 from .construction import UNIT, Snapped, snap
 from .covers import Balls, Cover, Ruler, place
 from .domains import Array, Domain, Points
-from .greedy import greedy_cover, separated_cover
+from .greedy import greedy_cover, safe_radius, separated_cover
 from .lattices import TooManyBalls, lattice_cover
 from .subdivision import Fits, adaptive_cover
 from .targets import Limit, Target, Variation
+from .trees import BallTree
 
 WIDTHS = ("growing", "n+m+1", "max+1", "max")
 BITS = {torch.float32: 24, torch.float64: 53}
@@ -95,7 +96,8 @@ def make_plan(problem: Problem, rule: str) -> Plan:
             return plan
     raise InvalidValue(
         f"eps={problem.eps} is below what {str(problem.dtype).removeprefix('torch.')} can do here: values up to "
-        f"{size:.3g} over a domain reaching {problem.domain.reach:.3g}. Use float64, a larger eps, or width='growing'"
+        f"{size:.3g} over a domain reaching {problem.domain.reach:.3g}. Take a larger eps, subtract what is constant, "
+        f"move the domain closer to 0{', use float64' if problem.dtype == torch.float32 else ''}, or try another width"
     )
 
 
@@ -154,9 +156,11 @@ def _cover(problem: Problem, rule: str, budget: float, margin: float, ruler: Rul
     rng = np.random.default_rng(problem.rng_seed)
     separated = rule == "max"
     if isinstance(domain, Points):
-        balls = greedy_cover(domain, problem.f, budget, margin, problem.most, rng)
-        if separated:
-            balls = separated_cover(domain, float(balls.radii.min()), margin, problem.most)
+        if not separated:
+            balls = greedy_cover(domain, problem.f, budget, margin, problem.most, rng)
+        else:
+            radius = safe_radius(domain.x, problem.f(domain.x), budget) / (1 + 3 * margin)
+            balls = separated_cover(domain, min(radius, 1.01 * domain.radius or 1.0), margin, problem.most)
         return _placed(balls, domain, margin, ruler, separated)
     if variation.kind == "local":
         balls = _adaptive_or_lattice(problem, budget, margin, separated)
@@ -202,12 +206,9 @@ def _adaptive_or_lattice(problem: Problem, budget: float, margin: float, separat
 
 
 def _placed(balls: Balls, domain: Domain, margin: float, ruler: Ruler, separated: bool) -> Cover | None:
+    """Placed, or None if the ruler is too coarse for that or for keeping balls apart."""
     cover = place(balls, domain, margin, ruler)
-    if cover is not None and separated and not cover.separation >= 1 + margin:
-        raise InvalidValue(
-            f"no cover of {domain} was found in which no ball contains the centre of another; take another width"
-        )
-    return cover
+    return None if cover is None or (separated and not cover.separation >= 1 + margin) else cover
 
 
 def _fits(variation: Variation, budget: float, margin: float, largest: float) -> Fits:
@@ -220,9 +221,8 @@ def _variation(problem: Problem, cover: Cover, values: Array) -> float:
     domain, claim = problem.domain, problem.variation
     if claim.kind != "samples" and not isinstance(domain, Points):
         return float(claim.bound(cover.samples, cover.outer).max())
-    x = domain.sample(100_000, np.random.default_rng(2))
-    tree = replace(cover, radii=cover.outer).tree
-    point, ball, _ = tree.pairs(x)
+    x = domain.x if isinstance(domain, Points) else domain.sample(100_000, np.random.default_rng(2))
+    point, ball, _ = BallTree(cover.centres, cover.outer).pairs(x)
     return float(np.linalg.norm(problem.f(x)[point] - values[ball], axis=1).max())
 
 

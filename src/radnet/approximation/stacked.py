@@ -130,11 +130,11 @@ class StackedNetwork(DeepNetwork):
         tracked = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.parameters()))
         if tracked:
             z = self._hidden_states(z)[-1]
-            return self._output(z).reshape(*x.shape[:-1], -1)
+            return self._output(z).reshape(*x.shape[:-1], self.last.shape[0])
         with torch.no_grad():
             size = max(1, math.ceil(z.shape[1] / max(1, round(z.shape[1] / _COLUMNS_AT_ONCE))))
             parts = [self._output(self._run(part)) for part in z.split(size, dim=1)]
-            return torch.cat(parts).reshape(*x.shape[:-1], -1)
+            return torch.cat(parts).reshape(*x.shape[:-1], self.last.shape[0])
 
     def partial(self, x: Tensor) -> list[Tensor]:
         """``[F_0(x), F_1(x), ..., F_L(x)]``: one tensor for each layer, so mind the depth.
@@ -148,7 +148,8 @@ class StackedNetwork(DeepNetwork):
         """
         states = self._hidden_states(self._columns(x))
         lead = x.shape[:-1]
-        return [x, *(z.T.reshape(*lead, -1) for z in states), self._output(states[-1]).reshape(*lead, -1)]
+        last = self._output(states[-1]).reshape(*lead, self.last.shape[0])
+        return [x, *(z.T.reshape(*lead, z.shape[0]) for z in states), last]
 
     def _hidden_states(self, z: Tensor) -> list[Tensor]:
         states = []

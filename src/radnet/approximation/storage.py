@@ -66,18 +66,23 @@ def load(path: str | os.PathLike[str]) -> Approximation:
         certificate = Certificate(
             **_revive(header["certificate"]), widths=network.widths, _network=network, _cover=cover
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         raise InvalidValue(f"{path}: the file does not hold what its header announces ({error})") from error
-    _check(path, network, cover, outputs, certificate)
+    try:
+        _check(path, network, cover, outputs, certificate, outside)
+    except (IndexError, TypeError, AttributeError) as error:
+        raise InvalidValue(f"{path}: the tensors do not fit together ({error})") from error
     return Approximation(network, cover, certificate, outputs, outside)
 
 
-def _check(path: Any, network: DeepNetwork, cover: Cover, outputs: Array, certificate: Certificate) -> None:
+def _check(
+    path: Any, network: DeepNetwork, cover: Cover, outputs: Array, certificate: Certificate, outside: Any
+) -> None:
     """Shapes that belong together."""
     N, n, m = len(cover.radii), network.widths[0], network.widths[-1]
     shapes = {
-        "cover.centres": (cover.centres, (N, n)),
-        "cover.levels": (cover.levels, (N,)),
+        **{f"cover.{name}": (getattr(cover, name), (N, n)) for name in ("centres", "samples", "grid")},
+        **{f"cover.{name}": (getattr(cover, name), (N,)) for name in ("inner", "outer", "levels")},
         "outputs": (outputs, (N, m)),
     }
     for name, (value, shape) in shapes.items():
@@ -86,9 +91,14 @@ def _check(path: Any, network: DeepNetwork, cover: Cover, outputs: Array, certif
     layers = 2 * N if certificate.width == "max" else N
     if (certificate.balls, certificate.hidden_layers, len(network.widths) - 2) != (N, layers, layers):
         raise InvalidValue(f"{path}: the certificate is that of another network")
+    if not all(isinstance(getattr(certificate, name), (int, float)) for name in ("eps", "bound", "rounding")):
+        raise InvalidValue(f"{path}: the certificate does not hold numbers")
+    if isinstance(network, StackedNetwork) and network.hidden.shape != (layers - 1, *2 * [network.widths[1]]):
+        raise InvalidValue(f"{path}: network.hidden has shape {tuple(network.hidden.shape)}; there are {layers} layers")
     try:
         network(torch.zeros(1, n, dtype=next(network.parameters()).dtype))
-    except RuntimeError as error:
+        outside(np.zeros((1, n))) + outputs[:1]
+    except (RuntimeError, ValueError) as error:
         raise InvalidValue(f"{path}: the weights do not fit together ({error})") from error
 
 

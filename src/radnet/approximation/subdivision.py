@@ -43,7 +43,7 @@ def adaptive_cover(domain: Domain, fits: Fits, most: int, *, separated: bool = F
     if not found:
         raise refused[0]
     best = min(found, key=lambda balls: len(balls.levels))
-    best = best.take(prune(domain, best.centres, best.radii)).normalised()
+    best = best.take(prune(domain, best.centres, best.radii))
     return best.take(np.argsort(best.levels, kind="stable")) if separated else best
 
 
@@ -60,6 +60,8 @@ def _sweep(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -
         if not ok.any():
             raise TooManyBalls(math.inf, exact=False)
         level = int(ok.argmax())
+        if not c[level] + radii[level] > position:  # too far from 0 for steps so small
+            raise TooManyBalls(math.inf, exact=False)
         centres.append(float(c[level]))
         levels.append(level)
         position = float(c[level] + radii[level])
@@ -72,7 +74,8 @@ def _cut(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -> 
     """Cells of nearly equal sides, cut along every axis until they fit."""
     n = domain.dimension
     sides = domain.upper - domain.lower
-    counts = [max(1, round((start + 1) * side / sides.min())) for side in sides]
+    unit = max(sides.min(), sides.max() / 16)
+    counts = [max(1, round((start + 1) * side / unit)) for side in sides]
     cell = sides / counts
     inner = float(np.linalg.norm(cell)) / 2
     axes = [lo + side * (np.arange(k) + 0.5) for lo, side, k in zip(domain.lower, cell, counts, strict=True)]

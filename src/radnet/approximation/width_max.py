@@ -45,7 +45,8 @@ class _Moves:
 
     def safety(self, C: Array, u: float) -> float:
         """Smallest ratio of the room of a layer to four times the rounding up to there."""
-        return float((self.clearance / (4 * _running_rounding(C, self, u))).min())
+        length = np.linalg.norm(C - self.d, axis=1)
+        return float((np.minimum(self.clearance, length) / (4 * _running_rounding(C, self, u))).min())
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def build(cover: Cover, values: Array, freedom: float, dtype: torch.dtype, rng: 
 
     def rounding(u: float) -> float:
         size = moves.step * float(np.linalg.norm(moves.d, axis=1).max()) + float(np.linalg.norm(moves.offset))
-        return float(moves.step * _running_rounding(C, moves, u)[-1] + (d + 3) * u * 2 * size)
+        return float(moves.step * _running_rounding(C, moves, u)[-1] + (d + 3) * u * 4 * np.sqrt(d) * size)
 
     return Construction(
         network=StackedNetwork(*(as_tensor(part, dtype) for part in (first, hidden, biases, last, last_bias))),
@@ -163,9 +164,9 @@ def _choose(C: Array, values: Array, freedom: float, spread: float, rng: np.rand
             away = np.sqrt(np.maximum((occupied * occupied).sum(1)[:, None] - along * along, 0)).min(0)
         else:
             away = np.full(_TRIES, 2.0)
-        away = np.where(length > 0.25, away, 0)
+        away = np.where(length > min(0.25, 0.3 * spread * size), away, 0)
         best = int(away.argmax())
-        targets[i], clearance[i] = tries[best], away[best] / 2
+        targets[i], clearance[i] = tries[best], max(away[best] / 2, 1e-12)
     return _Moves(targets, clearance, step, offset)
 
 
