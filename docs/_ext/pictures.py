@@ -22,7 +22,8 @@ def local(lo, hi):
     """The largest slope of exp(-x^2) on an interval."""
     peak = 1 / 2**0.5
     slope = torch.maximum(2 * lo.abs() * torch.exp(-lo * lo), 2 * hi.abs() * torch.exp(-hi * hi))
-    return torch.where((lo.abs() - peak) * (hi.abs() - peak) * (lo * hi).sign() <= 0, SLOPE, slope)[:, 0]
+    at_peak = ((lo <= peak) & (hi >= peak)) | ((lo <= -peak) & (hi >= -peak))
+    return torch.where(at_peak, SLOPE, slope)[:, 0]
 
 
 def draw(folder: Path) -> None:

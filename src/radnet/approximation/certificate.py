@@ -72,8 +72,8 @@ class Certificate:
     threshold_margin : float
         By what factor the norms of all other states avoid the threshold of Step-ReLU.
     bounds, reach : dict
-        The bound in float64 and in float32, infinite where nothing is guaranteed, and up to which |x| the limit holds
-        there with a rounding of at most 2 % of eps; 0 where it does not or no limit was given.
+        The bound in float64 and in float32, infinite where nothing is guaranteed, and up to which ``|x|`` the limit
+        holds there with a rounding of at most 2 % of eps; 0 where it does not or no limit was given.
 
     Examples
     --------
