@@ -385,3 +385,32 @@ def test_pictures_show_what_they_should():
     space = radnet.approximate(lambda x: x[:, 0], radnet.Box([0] * 3, [1] * 3), 0.9, lipschitz=1)
     with pytest.raises(ValueError, match="one or two dimensions"):
         plots.cover(axes(), space)
+
+
+@pytest.mark.parametrize("case", [CASES[1], CASES[9], CASES[12]], ids=repr)
+def test_the_running_bound_of_width_max_bounds_what_float32_does(case, evidence):
+    """In front of each activation of the second half every state is within the bound of where it should be."""
+    from radnet.approximation.width_max import _frame, _Moves, _running_rounding
+
+    a = radnet.approximate(case.f, case.domain, case.widest[0], lipschitz=case.lipschitz, width="max")
+    moved, M = a.outside, len(a.cover)
+    moves = _Moves(moved.d, moved.clearance, 1.0, moved.offset)
+    bound = _running_rounding(moved.centres, moves, 2.0**-24)
+    assert a.certificate.threshold_margin > 1
+    assert moves.safety(moved.centres, 2.0**-24) == pytest.approx(
+        (np.minimum(moves.clearance, np.linalg.norm(moved.centres - moves.d, axis=1)) / (4 * bound)).min()
+    )
+    a.network.float()
+    x = torch.as_tensor(a.cover.samples, dtype=torch.float32)
+    ball = a.cover.tree.first(x.double().numpy())
+    states = a.network.partial(x)[1:-1]
+    worst = 0.0
+    for i in range(M):
+        Q, D = _frame(moved.centres[i], moves.d[i], moves.clearance[i])
+        p = (states[M + i].double().numpy() / D) @ Q + moves.d[i]
+        expected = np.where((ball <= i)[:, None], moves.d[ball], moved.centres[ball])
+        off = float(np.linalg.norm(p - expected, axis=1).max())
+        assert off <= bound[i]
+        worst = max(worst, off / bound[i])
+    assert worst > 1e-3  # a bound, not a wish
+    evidence("running bound of width max", case=case.name, balls=M, share_of_bound=worst)
