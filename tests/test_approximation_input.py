@@ -258,6 +258,15 @@ def test_sizes_whose_squares_are_no_numbers_are_refused(domain, eps, scale):
         radnet.approximate(lambda x: scale * torch.sin(9 * x[:, 0]), domain, eps, lipschitz=1e99)
 
 
+def test_values_too_small_for_float32_do_no_harm():
+    f = lambda x: torch.exp(-(x**2))  # noqa: E731
+    for width in ("growing", "n+m+1", "max+1"):
+        a = radnet.approximate(f, Box(-12, 12), 0.1, lipschitz=0.8578, width=width)
+        assert a.certificate.holds_in(torch.float32)
+        a.network.float()
+        assert a.certificate.check(f, torch.linspace(-12, 12, 2_000).unsqueeze(1)).holds
+
+
 def test_every_one_of_many_points_counts():
     n = 120_000
     x = np.arange(n) / n

@@ -82,17 +82,15 @@ def _bound(problem: Problem, plan: Plan, built: Construction, name: str) -> floa
 
 
 def _in_range(problem: Problem, plan: Plan, built: Construction, name: str) -> bool:
-    """Whether no number of the network, squared, leaves the range of the dtype."""
+    """Whether no number of the network, squared, leaves the range of the dtype; values below eps may vanish."""
     info = torch.finfo(getattr(torch, name))
     parts = [p.detach().abs().double() for p in built.network.parameters()]
     largest = max(
         [float(p.max()) for p in parts if p.numel()] + [float(np.abs(plan.values).max()), problem.domain.reach]
     )
-    smallest = min(float(p[p > 0].min()) for p in parts if bool((p > 0).any()))
+    smallest = min(plan.cover.scale, plan.cover.pitch, problem.eps)
     scaled = plan.cover.scale * problem.domain.reach * 2.0 ** int(plan.cover.levels.max())
-    return (
-        largest < info.max / 2**10 and scaled**2 < info.max / 2**10 and min(smallest, problem.eps) > info.tiny * 2**10
-    )
+    return largest < info.max / 2**10 and scaled**2 < info.max / 2**10 and smallest > info.tiny * 2**10
 
 
 def _reach(problem: Problem, plan: Plan, built: Construction, name: str) -> float:

@@ -28,6 +28,8 @@ WIDTHS = ("growing", "n+m+1", "max+1", "max")
 BITS = {torch.float32: 24, torch.float64: 53}
 FREEDOM = 0.2  # share of eps for the points d_i of width "max"
 _SAFE = 1 - 2.0**-20
+# steps of the snapped values as shares of eps, the finest first; 0 where nothing is snapped
+_QUANTA = {"growing": (0.0,), "max": (0.0,), "n+m+1": (2.0**-8,), "max+1": (2.0**-8, 2.0**-6, 2.0**-5, 2.0**-4)}
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,7 @@ def make_plan(problem: Problem, rule: str) -> Plan:
 def _attempts(rule: str, problem: Problem) -> Iterator[_Attempt]:
     """float32 with little to spare first, where it is cheap; then what has to be."""
     uniform = problem.variation.kind in ("constant", "modulus") and not isinstance(problem.domain, Points)
-    quanta = {"growing": (0.0,), "max": (0.0,), "n+m+1": (2.0**-8,), "max+1": (2.0**-8, 2.0**-6, 2.0**-5, 2.0**-4)}[
-        rule
-    ]
+    quanta = _QUANTA[rule]
     cheap = (1e-4, 1e-3, 3e-3, 1e-2) if uniform else (1e-3, 1e-2)
     for margin in cheap:
         yield from (_Attempt(24, margin, q) for q in quanta)
@@ -122,9 +122,8 @@ def _try(problem: Problem, rule: str, attempt: _Attempt, spread: float, size: fl
     n, m, eps = problem.n, problem.m, problem.eps
     u = 2.0**-attempt.bits
     A = float(np.linalg.norm(problem.limit.A)) * problem.domain.reach * math.sqrt(n)
-    rounding = (
-        8 * (problem.width(rule) + 4) * u * (size + spread + 2 * eps + A + float(np.linalg.norm(problem.limit.b)))
-    )
+    constants = size + spread + 2 * eps + A + float(np.linalg.norm(problem.limit.b))
+    rounding = 8 * (problem.width(rule) + 4) * u * constants
     if rounding > (0.02 if attempt.margin <= 0.01 else 0.2) * eps:
         return None
     snapping = attempt.quantum * eps * math.sqrt(m) / 2
@@ -194,15 +193,13 @@ def _adaptive_or_lattice(problem: Problem, budget: float, margin: float, separat
     size = np.array([2 * domain.radius])
     whole = Variation("constant", constant=float((variation.bound(domain.centre[None], size) / size)[0]))
     inner = whole.largest_radius(budget, domain.radius * (1 + 1e-9) * (1 + 2 * margin)) / (1 + 2 * margin)
+    fewer = len(adaptive.levels) - 1 if adaptive else problem.most
     try:
-        lattice = lattice_cover(
-            domain, inner, len(adaptive.levels) - 1 if adaptive else problem.most, separated=separated
-        )
+        return lattice_cover(domain, inner, fewer, separated=separated)
     except TooManyBalls:
         if adaptive is None:
             raise refused or TooManyBalls(math.inf) from None
         return adaptive
-    return lattice
 
 
 def _placed(balls: Balls, domain: Domain, margin: float, ruler: Ruler, separated: bool) -> Cover | None:
@@ -224,6 +221,3 @@ def _variation(problem: Problem, cover: Cover, values: Array) -> float:
     x = domain.x if isinstance(domain, Points) else domain.sample(100_000, np.random.default_rng(2))
     point, ball, _ = BallTree(cover.centres, cover.outer).pairs(x)
     return float(np.linalg.norm(problem.f(x)[point] - values[ball], axis=1).max())
-
-
-__all__ = ["BITS", "FREEDOM", "WIDTHS", "Plan", "Problem", "TooManyBalls", "make_plan"]

@@ -11,7 +11,7 @@ occupied p, all of which keep a distance of ``2 s_i`` from the line.
 Differs: 1/2 along the line, where 1 is printed; d_i is the best of many candidates, since a single one leaves s_i too
 small for arithmetic; only occupied states are avoided (d_1, ..., d_{i-1}, c_{i+1}, ..., c_M); values are scaled by s,
 so that there is room between them; the rotation Q_i, which Step-ReLU does not see, keeps the rounding of a layer at u
-|p| instead of that times the condition number of U_i; the budget is shared 3 to 1 between balls and d_i instead of
+|p| instead of that times the condition number of U_i; the budget is shared 4 to 1 between balls and d_i instead of
 equally.
 """
 
