@@ -329,3 +329,63 @@ def test_states_of_width_max_go_to_centres_and_then_to_targets():
     assert torch.allclose(a.network(x), torch.as_tensor(a.outputs)[first], atol=1e-9)
     assert float((torch.as_tensor(a.outputs)[first] - case.f(x)).norm(dim=1).max()) < 0.5
     assert d.shape == C.shape
+
+
+def random_problem(rng):
+    """A linear or periodic function with its exact Lipschitz constant on a box or a ball of any size, somewhere."""
+    n, m = int(rng.integers(1, 4)), int(rng.integers(1, 5))
+    W = torch.from_numpy(rng.standard_normal((m, n)))
+    size, offset = 10.0 ** rng.uniform(-3, 3), rng.choice([0, 0, 1, 10]) * rng.standard_normal(n)
+    low, high = (offset - rng.uniform(0.1, 1, n)) * size, (offset + rng.uniform(0.1, 1, n)) * size
+    domain = Box(low, high) if rng.random() < 0.6 else radnet.Ball(offset * size, rng.uniform(0.3, 1) * size)
+    constant = float(np.linalg.norm(W.numpy(), 2)) / size * (1 + 1e-12)
+    added = float(rng.choice([0, 0, 1e3, 1e6]))
+    linear = rng.random() < 0.5
+    f = lambda x: ((x / size) @ W.T if linear else torch.sin((x / size) @ W.T)) + added  # noqa: E731
+    claims = (
+        {"lipschitz": constant},
+        {"lipschitz": lambda lo, hi: np.full(len(lo), constant)},
+        {"modulus": lambda r: constant * r},
+    )
+    rule = str(rng.choice(["auto", *RULES]))
+    limit = None
+    if linear and rule in ("auto", "growing", "n+m+1") and rng.random() < 0.5:
+        limit = (W / size, torch.full((m,), added, dtype=torch.float64))
+    eps = constant * size * float(rng.choice([0.3, 0.5, 0.8, 2.0]))
+    return f, domain, eps, {**claims[rng.integers(3)], "width": rule, "limit": limit, "max_balls": 300}
+
+
+def test_a_random_attack_finds_no_violation(count, evidence):
+    rng, built, refused = np.random.default_rng(20), 0, 0
+    for _ in range(count(25, 500)):
+        f, domain, eps, keywords = random_problem(rng)
+        dtype = torch.float32 if rng.random() < 0.3 else torch.float64
+        try:
+            a = radnet.approximate(f, domain, eps, dtype=dtype, **keywords)
+        except radnet.RadNetError:
+            refused += 1
+            continue
+        built += 1
+        c, x = a.certificate, trying_points(a, domain, 1_000, rng)
+        if dtype == torch.float64:
+            clear = x[~a.cover.near_a_sphere(x.numpy())]
+            gap = float((a.network(clear) - a.evaluate(clear)).norm(dim=1).max())
+            assert gap <= 2 * c.rounding + 1e-12 * float(f(clear).norm(dim=1).max())
+        for own in (torch.float64, torch.float32)[dtype == torch.float32 :]:
+            if not c.holds_in(own):
+                continue
+            a.network.to(own)
+            name = str(own).removeprefix("torch.")
+            of_f = 64 * torch.finfo(torch.float64).eps * float(f(x).norm(dim=1).max())
+            assert c.check(f, x).worst <= c.bounds[name] * (1 + 1e-9) + of_f, (own, keywords, domain)
+            if c.reach[name] > 0:
+                v = rng.standard_normal((200, domain.dimension))
+                size = 0.99 * min(c.reach[name], 1e300) * 10.0 ** -rng.uniform(0, 9, (200, 1))
+                v *= size / np.linalg.norm(v, axis=1, keepdims=True)
+                far = torch.as_tensor(v[a.cover.tree.first(v) < 0]).to(own)
+                A, b = keywords["limit"]
+                limit = far.double() @ A.T + b
+                rounding = 16 * torch.finfo(torch.float64).eps * limit.norm(dim=1)
+                assert ((a.network(far).double() - limit).norm(dim=1) <= 0.0201 * eps + rounding).all()
+    assert built >= 0.5 * (built + refused)
+    evidence("random attack", problems=built, refused=refused)
