@@ -455,3 +455,43 @@ def test_the_composed_form_accumulates_half_precisions_in_float32(dtype, n):
     assert (y.dtype, r.dtype) == (dtype, torch.float32)
     assert torch.allclose(r, torch.full((2, 1), 300.0 * math.sqrt(n)), rtol=1e-6)
     assert torch.equal(y, torch.full((2, n), 1 / math.sqrt(n)).to(dtype))
+
+
+@pytest.mark.parametrize(("blocks", "sizes"), [(2, (3, 3)), ((2, 4), (2, 4))])
+@pytest.mark.parametrize("shift", [0.25, "trainable"])
+def test_every_block_is_shifted_and_has_the_slope_that_was_given(blocks, sizes, shift, generator):
+    """One shift for all blocks, and its gradient is the sum of theirs."""
+    rho = radnet.Squash(shift=shift, blocks=blocks, dtype=torch.float64)
+    with torch.no_grad():
+        rho.shift.fill_(0.25)
+    v = torch.randn(5, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    one = radnet.Squash(shift=shift, dtype=torch.float64)
+    with torch.no_grad():
+        one.shift.fill_(0.25)
+    apart = torch.cat([one(part) for part in v.split(sizes, 1)], 1)
+    assert torch.equal(rho(v), apart)
+    assert not torch.allclose(rho(v), radnet.Squash(blocks=blocks, dtype=torch.float64)(v))
+    leaves = (v, rho.shift) if shift == "trainable" else (v,)
+    others = (v, one.shift) if shift == "trainable" else (v,)
+    for a, b in zip(
+        torch.autograd.grad(rho(v).square().sum(), leaves),
+        torch.autograd.grad(apart.square().sum(), others),
+        strict=True,
+    ):
+        assert torch.allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("blocks", [None, 2, (2, 4)])
+def test_the_functional_twin_uses_the_slope_it_is_given(blocks, generator):
+    """A wrong slope has to show in the gradient; without one autograd differentiates h."""
+    v = torch.randn(4, 6, generator=generator, dtype=torch.float64, requires_grad=True)
+    given = []
+
+    def slope(r):
+        given.append(r)
+        return 1 - torch.tanh(r) ** 2
+
+    (gradient,) = torch.autograd.grad(radnet.rescaling.rescale(v, torch.tanh, slope=slope, blocks=blocks).sum(), v)
+    (plain,) = torch.autograd.grad(radnet.rescaling.rescale(v, torch.tanh, blocks=blocks).sum(), v)
+    assert given
+    assert torch.allclose(gradient, plain, atol=1e-12)
