@@ -40,7 +40,8 @@ def evidence(request):
     """Call with a claim and its figures; they end up in the evidence file."""
 
     def record(claim, **figures):
-        request.config.seen.append({"claim": claim, "test": request.node.nodeid, **figures})
+        plain = json.loads(json.dumps(figures, default=float))  # numbers of NumPy's do not travel between processes
+        request.config.seen.append({"claim": claim, "test": request.node.nodeid, **plain})
 
     return record
 
