@@ -1,4 +1,4 @@
-"""Random radial networks, the awkward ones included."""
+"""Random radial networks, the awkward ones included, and what any module must be able to do."""
 
 import torch
 from hypothesis import strategies as st
@@ -75,3 +75,20 @@ def damage(net, how, i):
             b[-1] = 0
     elif how == "tiny":
         W.mul_(1e-6)
+
+
+def assert_training_helps(module, optimizer, generator):
+    """A hundred steps halve the loss and move every parameter."""
+    x = torch.randn(128, 2, generator=generator)
+    y = torch.sin(2 * x[:, :1]) * x[:, 1:]
+    before = {name: p.detach().clone() for name, p in module.named_parameters()}
+    opt = getattr(torch.optim, optimizer)(module.parameters(), lr=0.01)
+    losses = []
+    for _ in range(100):
+        opt.zero_grad()
+        loss = torch.nn.functional.mse_loss(module(x), y)
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert all(not torch.equal(before[name], p) for name, p in module.named_parameters())

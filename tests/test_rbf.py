@@ -14,7 +14,7 @@ import radnet
 import reference
 from radnet.rbf import RBFLayer, RBFNetwork, from_rbf, kernel_of, to_rbf
 from radnet.testing import TIMES_CONDITIONING, ULPS, conditioning, gap_of
-from strategies import activations, networks
+from strategies import activations, assert_training_helps, networks
 
 
 def rbfn_in_numpy(weights, biases, profiles, shifts, x):
@@ -276,20 +276,7 @@ def test_gradients_of_an_rbf_network_are_right():
     ],
 )
 def test_a_few_steps_of_training_reduce_the_loss(make, optimizer, generator):
-    module = make(generator)
-    x = torch.randn(128, 2, generator=generator)
-    y = torch.sin(2 * x[:, :1]) * x[:, 1:]
-    before = {name: p.detach().clone() for name, p in module.named_parameters()}
-    opt = getattr(torch.optim, optimizer)(module.parameters(), lr=0.01)
-    losses = []
-    for _ in range(100):
-        opt.zero_grad()
-        loss = nn.functional.mse_loss(module(x), y)
-        loss.backward()
-        opt.step()
-        losses.append(loss.item())
-    assert losses[-1] < 0.5 * losses[0]
-    assert all(not torch.equal(before[name], p) for name, p in module.named_parameters())
+    assert_training_helps(make(generator), optimizer, generator)
 
 
 # --- bad inputs
@@ -312,8 +299,8 @@ NET = RBFNetwork((2, 3, 1))
         (lambda: RBFNetwork((3, 2), dtype=torch.int64), TypeError, "an RBF network needs a real floating-point dtype"),
         (lambda: NET([1.0, 2.0]), TypeError, "RBFNetwork needs a tensor, got list"),
         (lambda: NET(torch.ones(2, dtype=torch.int64)), TypeError, "needs a floating-point input, got torch.int64"),
-        (lambda: NET(torch.ones(4, 3)), ValueError, r"input of shape \(4, 3\); the last dimension must be 2"),
-        (lambda: NET.partial(torch.tensor(1.0)), ValueError, r"input of shape \(\); the last dimension must be 2"),
+        (lambda: NET(torch.ones(4, 3)), ValueError, r"input of shape \(4, 3\): the last dimension must be 2"),
+        (lambda: NET.partial(torch.tensor(1.0)), ValueError, r"input of shape \(\): the last dimension must be 2"),
         (lambda: NET(torch.ones(2).double()), TypeError, "input is torch.float64, the parameters are torch.float32"),
         (
             lambda: RBFNetwork.from_parameters([EYE], [ONE, ONE], ["squash"]),

@@ -60,7 +60,7 @@ def save(net: RadNet, path: str | os.PathLike[str]) -> None:
     if not isinstance(net, RadNet):
         raise InvalidType(f"save needs a RadNet, got {type(net).__name__}")
     state = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
-    _check_finite(state)
+    check_finite(state)
     header = {
         "format": FORMAT,
         "widths": net.widths,
@@ -114,7 +114,7 @@ def load(
         expected = _expected_shapes(widths, header["bias"], rhos)
         _check_shapes(file, expected, header["dtype"], path)
         state = {name: file.get_tensor(name) for name in expected}
-    _check_finite(state)
+    check_finite(state)
     depth = len(widths) - 1
     net = RadNet.from_parameters(
         [state[f"layers.{i}.weight"] for i in range(depth)],
@@ -150,7 +150,7 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
             if shape != tuple(value.shape):
                 raise InvalidValue(f"{path}: {name} has shape {shape}; the model needs {tuple(value.shape)}")
         state = {name: file.get_tensor(name) for name in own}
-    _check_finite(state)
+    check_finite(state)
     model.load_state_dict(state)
 
 
@@ -240,23 +240,30 @@ def open_safetensors(path: str | os.PathLike[str]) -> Any:
         raise InvalidValue(f"{path}: not a safetensors file, or damaged ({error})") from error
 
 
-def _header(file: Any, path: Any) -> dict[str, Any]:
-    text = (file.metadata() or {}).get(_KEY)
+def read_header(file: Any, path: Any, key: str, version: int, otherwise: str) -> dict[str, Any]:
+    """The JSON header that radnet wrote under a key, of the version this radnet reads; `otherwise`: what it is not."""
+    text = (file.metadata() or {}).get(key)
     if text is None:
-        raise InvalidValue(f"{path}: a safetensors file, but not one written by radnet; try load_into(model, path)")
+        raise InvalidValue(f"{path}: {otherwise}")
     try:
-        header = json.loads(text)
-        version = header["format"]
-    except (json.JSONDecodeError, TypeError, KeyError) as error:
+        header = dict(json.loads(text))
+        found = header["format"]
+    except (json.JSONDecodeError, TypeError, ValueError, KeyError) as error:
         raise InvalidValue(f"{path}: the header is damaged ({error})") from error
-    if version != FORMAT:
-        raise InvalidValue(f"{path}: file format {version!r}; this radnet reads format {FORMAT}")
+    if found != version:
+        raise InvalidValue(f"{path}: file format {found!r}; this radnet reads format {version}")
+    return header
+
+
+def _header(file: Any, path: Any) -> dict[str, Any]:
+    otherwise = "a safetensors file, but not one written by radnet; try load_into(model, path)"
+    header = read_header(file, path, _KEY, FORMAT, otherwise)
     for key, kind in (("widths", list), ("bias", bool), ("dtype", str), ("activations", list)):
         if not isinstance(header.get(key), kind):
             raise InvalidValue(f"{path}: the header is damaged: {key} is {header.get(key)!r}")
     if len(header["activations"]) != len(header["widths"]) - 1:
         raise InvalidValue(f"{path}: {len(header['widths'])} widths, but {len(header['activations'])} activations")
-    return dict(header)
+    return header
 
 
 def _expected_shapes(widths: tuple[int, ...], bias: bool, rhos: list[RadialActivation]) -> dict[str, tuple[int, ...]]:
@@ -284,7 +291,8 @@ def _check_shapes(file: Any, expected: dict[str, tuple[int, ...]], dtype: str, p
             raise InvalidValue(f"{path}: {name} is stored as {part.get_dtype()}, but the header says {dtype}")
 
 
-def _check_finite(state: Mapping[str, Tensor]) -> None:
+def check_finite(state: Mapping[str, Tensor]) -> None:
+    """Raise, naming the tensor, if a number is NaN or infinite."""
     for name, value in state.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise InvalidValue(f"{name} holds NaN or infinite values")

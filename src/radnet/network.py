@@ -21,7 +21,7 @@ from .activations import RadialActivation, Shift, named_activation
 from .errors import InvalidType, InvalidValue
 from .initialization import balance, draw_balanced, draw_like_linear
 from .linalg import pad
-from .parameters import as_tensors, check_parameters
+from .parameters import as_tensors, check_dtype, check_features, check_parameters
 from .rescaling import check_number
 from .widths import check_widths
 
@@ -82,8 +82,7 @@ class RadNet(nn.Module):
     ) -> None:
         super().__init__()
         n = check_widths(widths)
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise InvalidType(f"dtype={dtype!r}: a radial network needs a real floating-point dtype")
+        check_dtype(dtype, "a radial network")
         hidden = _hidden_activations(activation, len(n) - 2, shift, device, dtype)
         last = as_activation(output, f"output layer {len(n) - 1}", None, device, dtype)
         place = device if device is not None else torch.get_default_device()
@@ -201,20 +200,10 @@ class RadNet(nn.Module):
         return F
 
     def _check_input(self, x: Tensor) -> None:
-        if not isinstance(x, Tensor):
-            raise InvalidType(f"RadNet needs a tensor, got {type(x).__name__}; use torch.as_tensor")
-        if isinstance(self.layers[0], LazyModuleMixin):  # this call gives it its shape
+        lazy = isinstance(self.layers[0], LazyModuleMixin)
+        if lazy and isinstance(x, Tensor):  # this call gives it its shape
             return
-        weight = self._linears()[0].weight
-        if not x.is_floating_point():
-            raise InvalidType(f"RadNet needs a floating-point input, got {x.dtype}; use x.to({weight.dtype})")
-        if x.ndim == 0 or x.shape[-1] != weight.shape[1]:
-            raise InvalidValue(
-                f"input of shape {tuple(x.shape)}: the last dimension must be {weight.shape[1]}, "
-                f"the input width of this network of widths {self.widths}"
-            )
-        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise InvalidType(f"input is {x.dtype}, the parameters are {weight.dtype}; use x.to({weight.dtype})")
+        check_features(x, "RadNet", self.widths[0], None if lazy else self._linears()[0].weight.dtype)
 
     def extra_repr(self) -> str:
         """Widths and parameter count."""

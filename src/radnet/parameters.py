@@ -1,4 +1,4 @@
-"""Weights and biases that somebody gives us: do they fit together, and if not, which layer does not."""
+"""Weights, biases, dtypes and inputs that somebody gives us: do they fit, and if not, what does not."""
 
 from __future__ import annotations
 
@@ -55,3 +55,21 @@ def as_tensors(given: Any, what: str) -> list[Tensor]:
 
 def _tensor_or_none(b: Any) -> Tensor | None:
     return None if b is None else as_tensors([b], "biases")[0]
+
+
+def check_dtype(dtype: Any, what: str) -> None:
+    """None, or a real floating-point dtype."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InvalidType(f"dtype={dtype!r}: {what} needs a real floating-point dtype")
+
+
+def check_features(x: Any, who: str, n: int, dtype: torch.dtype | None = None) -> None:
+    """Whether x is a floating-point tensor with n features in its last axis, of the given dtype if there is one."""
+    if not isinstance(x, Tensor):
+        raise InvalidType(f"{who} needs a tensor, got {type(x).__name__}; use torch.as_tensor")
+    if not x.is_floating_point():
+        raise InvalidType(f"{who} needs a floating-point input, got {x.dtype}; use x.to({dtype or torch.float64})")
+    if x.ndim == 0 or x.shape[-1] != n:
+        raise InvalidValue(f"{who}: input of shape {tuple(x.shape)}: the last dimension must be {n}, the input width")
+    if dtype is not None and x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
+        raise InvalidType(f"{who}: input is {x.dtype}, the parameters are {dtype}; use x.to({dtype})")

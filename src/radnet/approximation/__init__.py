@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidType, InvalidValue
+from ..parameters import check_features
 from .certificate import Certificate, Check
 from .construction import Outside
 from .covers import Cover
@@ -77,12 +78,7 @@ class Approximation:
         True
         """
         n = self.certificate.widths[0]
-        if not isinstance(x, Tensor):
-            raise InvalidType(f"evaluate needs a tensor, got {type(x).__name__}; use torch.as_tensor")
-        if not x.is_floating_point():
-            raise InvalidType(f"evaluate needs a floating-point tensor, got {x.dtype}")
-        if x.ndim == 0 or x.shape[-1] != n:
-            raise InvalidValue(f"input of shape {tuple(x.shape)}: the last dimension must be {n}, the input width")
+        check_features(x, "evaluate", n)
         points = x.detach().cpu().double().reshape(-1, n).numpy()
         ball = self.cover.tree.first(points)
         y = self.outputs[np.maximum(ball, 0)]

@@ -11,6 +11,8 @@ and the number of the ball that took it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -48,16 +50,12 @@ class GrowingNetwork(DeepNetwork):
 
     def __init__(self, centres: Tensor, factors: Tensor, columns: Tensor, A: Tensor, b: Tensor, scale: Tensor) -> None:
         super().__init__()
-        for name, value in locals().items():
-            if isinstance(value, Tensor):
-                setattr(self, name, nn.Parameter(value, requires_grad=False))
-
-    centres: Tensor
-    factors: Tensor
-    columns: Tensor
-    A: Tensor
-    b: Tensor
-    scale: Tensor
+        self.centres = nn.Parameter(centres, requires_grad=False)
+        self.factors = nn.Parameter(factors, requires_grad=False)
+        self.columns = nn.Parameter(columns, requires_grad=False)
+        self.A = nn.Parameter(A, requires_grad=False)
+        self.b = nn.Parameter(b, requires_grad=False)
+        self.scale = nn.Parameter(scale, requires_grad=False)
 
     @property
     def widths(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -93,7 +91,7 @@ class GrowingNetwork(DeepNetwork):
             states.append(F.reshape(*lead, n + i + 1))
         return [*states, self._output(z, owner).reshape(*lead, self.A.shape[0])]
 
-    def _states(self, x: Tensor):  # type: ignore[no-untyped-def]
+    def _states(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """After each hidden layer: x in the coordinates of that layer, and the ball that took each point, or -1.
 
         The squared norm in front of the activation is ``|a (x - c)|^2 + h^2``, plus 1 if an earlier ball took the

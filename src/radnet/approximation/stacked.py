@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ..activations import Identity, RadialActivation, StepReLU
-from ..errors import InvalidType, InvalidValue
+from ..errors import InvalidValue
 from ..network import RadNet
+from ..parameters import check_features
 
 _COLUMNS_AT_ONCE = 16384  # a row stays below the size from which torch would start its threads
 MOST_BYTES = 2**30
@@ -70,17 +71,10 @@ class DeepNetwork(nn.Module):
 
     def _columns(self, x: Any) -> Tensor:
         """The input as (n, batch)."""
-        name = type(self).__name__
-        if not isinstance(x, Tensor):
-            raise InvalidType(f"{name} needs a tensor, got {type(x).__name__}; use torch.as_tensor")
-        n, dtype = self.widths[0], self._dtype()
-        if not x.is_floating_point():
-            raise InvalidType(f"{name} needs a floating-point input, got {x.dtype}; use x.to({dtype})")
-        if x.ndim == 0 or x.shape[-1] != n:
-            raise InvalidValue(f"input of shape {tuple(x.shape)}: the last dimension must be {n}, the input width")
-        if x.dtype != dtype:
-            raise InvalidType(f"input is {x.dtype}, the parameters are {dtype}; use x.to({dtype})")
-        return x.reshape(-1, n).T
+        n = self.widths[0]
+        check_features(x, type(self).__name__, n, self._dtype())
+        columns: Tensor = x.reshape(-1, n).T
+        return columns
 
     def extra_repr(self) -> str:
         """Widths, shortened, and depth."""

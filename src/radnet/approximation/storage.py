@@ -13,7 +13,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ..errors import InvalidValue
-from ..files import open_safetensors, write_atomically
+from ..files import check_finite, open_safetensors, read_header, write_atomically
 from . import Approximation
 from .certificate import Certificate
 from .covers import Cover
@@ -25,6 +25,7 @@ from .width_max import Moved
 
 FORMAT = 1
 _KEY = "radnet-approximation"
+_NOT_ONE = "not an approximation written by radnet; a network is read by radnet.load(path)"
 _NETWORKS: dict[str, type[DeepNetwork]] = {"stacked": StackedNetwork, "growing": GrowingNetwork}
 _OUTSIDES: dict[str, Any] = {"limit": Limit, "moved": Moved}
 _COVER = ("centres", "radii", "inner", "outer", "samples", "grid", "levels")
@@ -52,11 +53,9 @@ def save(a: Approximation, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Approximation:
     """Read it, checked."""
     with open_safetensors(path) as file:
-        header = _header(file, path)
+        header = read_header(file, path, _KEY, FORMAT, _NOT_ONE)
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    for name, value in state.items():
-        if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise InvalidValue(f"{path}: {name} holds NaN or infinite values")
+    check_finite(state)
     try:
         network = _NETWORKS[header["network"]](**_part(state, "network"))
         arrays: dict[str, Any] = {k: v.numpy() for k, v in _part(state, "cover").items()}
@@ -115,17 +114,3 @@ def _revive(data: dict[str, Any]) -> dict[str, Any]:
     bounds = {name: math.inf if value is None else float(value) for name, value in data["bounds"].items()}
     margin = data["threshold_margin"]
     return {**data, "bounds": bounds, "threshold_margin": math.inf if margin is None else margin}
-
-
-def _header(file: Any, path: Any) -> dict[str, Any]:
-    text = (file.metadata() or {}).get(_KEY)
-    if text is None:
-        raise InvalidValue(f"{path}: not an approximation written by radnet; a network is read by radnet.load(path)")
-    try:
-        header = json.loads(text)
-        version = header["format"]
-    except (json.JSONDecodeError, TypeError, KeyError) as error:
-        raise InvalidValue(f"{path}: the header is damaged ({error})") from error
-    if version != FORMAT:
-        raise InvalidValue(f"{path}: file format {version!r}; this radnet reads format {FORMAT}")
-    return dict(header)

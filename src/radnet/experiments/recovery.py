@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from ..activations import StepReLU
 from ..errors import InvalidValue
 from ..initialization import draw_like_linear
 from ..network import RadNet
@@ -170,6 +171,6 @@ def _scale(net: nn.Module, x: Tensor) -> float:
 @torch.no_grad()
 def _acting(net: nn.Module, x: Tensor) -> tuple[float, ...]:
     """Share of rows that Step-ReLU sends to 0, for each hidden layer; nothing for other networks."""
-    if not isinstance(net, RadNet) or net.activations[0].__class__.__name__ != "StepReLU":
+    if not isinstance(net, RadNet) or not isinstance(net.activations[0], StepReLU):
         return ()
     return tuple(float((state == 0).all(dim=1).float().mean()) for state in net.partial(x)[1:-1])

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidType, InvalidValue
+from ..parameters import check_dtype, check_features
 from ..profiles import identity, identity_slope
 from ..rescaling import accumulation_dtype, check_number, composed
 from .kernels import Kernel, as_kernel
@@ -167,7 +168,7 @@ class RBFLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``F(x)``; x of shape (..., n)."""
-        check_features(x, self.biases, "RBFLayer")
+        check_features(x, "RBFLayer", self.n_in, self.biases.dtype)
         v = x.unsqueeze(-2) + self.biases  # (..., N, n)
         r = composed(v, identity, identity_slope, None, v.ndim - 1)[1]  # norms over the whole range of the dtype
         s = self.kernel(r / self.width).to(v.dtype)  # (..., N, 1)
@@ -194,23 +195,3 @@ def _whole(what: str, n: Any) -> int:
     if n < 1:
         raise InvalidValue(f"{what}={n}: expected at least 1")
     return n
-
-
-def check_dtype(dtype: Any, what: str) -> None:
-    """None, or a real floating-point dtype."""
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise InvalidType(f"dtype={dtype!r}: {what} needs a real floating-point dtype")
-
-
-def check_features(x: Any, like: Tensor, who: str) -> None:
-    """Whether x is a tensor of the dtype of ``like`` with as many features as that has columns."""
-    if not isinstance(x, Tensor):
-        raise InvalidType(f"{who} needs a tensor, got {type(x).__name__}; use torch.as_tensor")
-    if not x.is_floating_point():
-        raise InvalidType(f"{who} needs a floating-point input, got {x.dtype}; use x.to({like.dtype})")
-    if x.ndim == 0 or x.shape[-1] != like.shape[-1]:
-        raise InvalidValue(
-            f"{who}: input of shape {tuple(x.shape)}; the last dimension must be {like.shape[-1]}, the input width"
-        )
-    if x.dtype != like.dtype and not torch.is_autocast_enabled(x.device.type):
-        raise InvalidType(f"{who}: input is {x.dtype}, the parameters are {like.dtype}; use x.to({like.dtype})")

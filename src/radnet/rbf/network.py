@@ -19,10 +19,9 @@ from ..activations import RadialActivation, Shift
 from ..errors import InvalidType, InvalidValue
 from ..initialization import balance, draw_balanced
 from ..network import ActivationLike, RadNet, as_activation
-from ..parameters import as_tensors, check_parameters
+from ..parameters import as_tensors, check_dtype, check_features, check_parameters
 from ..rescaling import accumulation_dtype, less_shift
 from ..widths import check_widths
-from .layer import check_dtype, check_features
 
 NetworkT = TypeVar("NetworkT", bound="RBFNetwork")
 
@@ -144,7 +143,7 @@ class RBFNetwork(nn.Module):
         >>> [tuple(F.shape) for F in RBFNetwork((2, 3, 1)).partial(torch.zeros(7, 2))]
         [(7, 2), (7, 3), (7, 1)]
         """
-        check_features(x, self.weights[0], "RBFNetwork")
+        check_features(x, "RBFNetwork", self.widths[0], self.weights[0].dtype)
         F = [x]
         for W, b, rho in zip(self.weights, self.biases, self.activations, strict=True):
             F.append(nn.functional.linear(rho(F[-1] if b is None else F[-1] + b), W))
