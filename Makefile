@@ -48,4 +48,4 @@ lint: setup
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) docs/_build results mutants .hypothesis
+	rm -rf $(VENV) docs/_build results report mutants .hypothesis

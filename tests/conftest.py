@@ -74,3 +74,18 @@ def count():
 @pytest.fixture
 def generator():
     return torch.Generator().manual_seed(20230)
+
+
+@pytest.fixture(scope="session")
+def small_report(tmp_path_factory):
+    """The folder of a small run of all six experiments."""
+    from radnet.experiments import plan, report
+    from radnet.experiments.reproduce import reproduce
+    from small_run import SMALL
+
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "QUICK", SMALL)
+        patch.setattr(report, "QUICK", SMALL)
+        reproduce(folder, quick=True, jobs=2)
+    return folder

@@ -68,60 +68,56 @@ def test_usage_errors_have_exit_code_2():
         assert result.stderr
 
 
-def test_reproduce_prints_ours_beside_the_papers(capsys):
-    assert main(["reproduce", "--experiment", "1", "--trials", "3"]) == 0
-    out, err = capsys.readouterr()
-    assert "1.31e-08 ± 4.45e-09" in out
-    assert out.count("\n") == 3
-    assert err == ""
+def test_reproduce_prints_ours_beside_the_papers(capsys, tmp_path):
+    out = tmp_path / "report"
+    arguments = ["reproduce", "--experiment", "1", "--trials", "3", "--seed", "5", "--jobs", "1", "--out", str(out)]
+    assert main(arguments) == 0
+    shown = capsys.readouterr()
+    assert "1.31e-08 ± 4.45e-09" in shown.out
+    assert f"the page is {out / 'index.html'}" in shown.out
+    assert shown.err == "experiment 1: 3 trials done\n"
+    written = (out / "results.json").read_bytes()
+    assert main([*arguments, "--json"]) == 0  # a second run: nothing is run, nothing overwritten
+    again = capsys.readouterr()
+    answer = json.loads(again.out)
+    assert [row["part"] for row in answer["rows"]] == ["float32", "float64"]
+    assert answer["rows"][0]["paper"] == {"mean": 1.31e-8, "std": 4.45e-9}
+    assert "nothing was run" in again.err
+    assert (out / "results.json").read_bytes() == written
 
 
-def test_reproduce_answers_as_json_and_repeats_itself(capsys):
-    answers = []
-    for _ in range(2):
-        assert main(["reproduce", "--experiment", "1", "--trials", "2", "--seed", "5", "--json"]) == 0
-        answers.append(json.loads(capsys.readouterr().out))
-    assert answers[0] == answers[1]
-    assert answers[0]["schema_version"] == 1
-    assert [row["dtype"] for row in answers[0]["rows"]] == ["float32", "float64"]
-    assert answers[0]["rows"][0]["paper"] == {"mean": 1.31e-8, "std": 4.45e-9}
+@pytest.fixture
+def instead_of_running(monkeypatch):
+    """Put something in the place of the trials."""
+
+    def put(action):
+        monkeypatch.setattr("radnet.experiments.runner.run", action)
+
+    return put
 
 
-def test_reproduce_runs_experiment_2_too(capsys, monkeypatch):
-    from radnet.experiments import descent
-
-    monkeypatch.setattr(descent, "run", lambda *_: [descent.Result("float32", (1.0, 2.0), (1.0, 2.0))])
-    assert main(["reproduce", "--experiment", "2"]) == 0
-    assert "4.02e-09 ± 7.01e-09" in capsys.readouterr().out
-
-
-def test_an_interrupt_is_exit_code_130(monkeypatch):
-    from radnet.experiments import lossless
-
-    def interrupt(*_):
+def test_an_interrupt_is_exit_code_130(instead_of_running, tmp_path):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lossless, "run", interrupt)
-    assert main(["reproduce"]) == 130
+    instead_of_running(interrupt)
+    assert main(["reproduce", "--experiment", "1", "--out", str(tmp_path)]) == 130
 
 
-def test_a_failure_is_exit_code_1_in_one_line(monkeypatch, capsys):
-    from radnet.experiments import lossless
-
-    def fail(*_):
+def test_a_failure_is_exit_code_1_in_one_line(instead_of_running, capsys, tmp_path):
+    def fail(*_, **__):
         raise OSError("disk full")
 
-    monkeypatch.setattr(lossless, "run", fail)
-    assert main(["reproduce"]) == 1
+    instead_of_running(fail)
+    assert main(["reproduce", "--experiment", "1", "--out", str(tmp_path)]) == 1
     assert capsys.readouterr().err == "radnet: OSError: disk full\n"
 
 
-def test_a_figure_that_disagrees_with_the_paper_is_exit_code_3(monkeypatch, capsys):
-    from radnet.experiments import lossless
-
-    monkeypatch.setattr(lossless, "PAPER", lossless.Figure(1.0, 0.1))
-    assert main(["reproduce", "--experiment", "1", "--trials", "2"]) == 3
-    assert " no" in capsys.readouterr().out
+def test_a_figure_that_disagrees_with_the_paper_is_exit_code_3(instead_of_running, capsys, tmp_path):
+    trial = {"trial": {"reduced_widths": [1, 2, 3, 1], "errors": {"float32": 1.0, "float64": 0.0}}, "seconds": 0.0}
+    instead_of_running(lambda jobs, *_, **__: {job.name: trial for job in jobs})
+    assert main(["reproduce", "--experiment", "1", "--trials", "2", "--out", str(tmp_path)]) == 3
+    assert capsys.readouterr().out.splitlines()[1].endswith(" no")
 
 
 def test_help_does_not_wait_for_torch():
@@ -137,11 +133,25 @@ def test_help_does_not_wait_for_torch():
     assert "inspect" in result.stdout
 
 
-def test_progress_is_shown_only_on_a_terminal(monkeypatch, capsys):
+def test_a_bar_for_each_experiment_is_shown_on_a_terminal_only(monkeypatch, capsys):
+    from radnet.cli import _bars
+    from radnet.experiments.plan import plan
+
+    jobs = plan([1, 2], trials=2)
+
+    def shown(quiet):
+        with _bars(quiet) as begin:
+            if begin is None:
+                return capsys.readouterr().err
+            advance = begin(jobs)
+            for job in jobs:
+                advance(job, 0.5)
+                advance(job, 1.0)
+        return capsys.readouterr().err
+
+    assert shown(quiet=True) == ""
+    assert shown(quiet=False) == "experiment 2: 2 trials done\nexperiment 1: 2 trials done\n"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert main(["reproduce", "--experiment", "1", "--trials", "2"]) == 0
-    shown = capsys.readouterr()
-    assert "experiment 1" in shown.err
-    assert "experiment 1" not in shown.out
-    assert main(["reproduce", "--experiment", "1", "--trials", "2", "--quiet"]) == 0
-    assert capsys.readouterr().err == ""
+    bars = shown(quiet=False)
+    assert "experiment 1" in bars
+    assert "100%" in bars

@@ -1,4 +1,4 @@
-"""The parts of experiments 3 and 4: settings as printed, data as described, runs that say what happened."""
+"""The parts of experiments 3 to 6: settings as printed, data as described, runs that say what happened."""
 
 import gzip
 
@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import radnet
-from radnet.experiments import images, recovery, speed
+from radnet.experiments import boundaries, images, recovery, report, speed, stability
+from radnet.experiments.plan import PARTS
 
 
 def test_experiment_3_has_the_printed_settings():
@@ -15,46 +16,77 @@ def test_experiment_3_has_the_printed_settings():
     assert (s.widths, s.per_axis**2, s.loss, s.activation) == ((2, 16, 64, 128, 16, 2), 14_641, 0.01, "sigmoid")
     assert radnet.reduced_widths(s.widths) == (2, 3, 4, 5, 6, 2)
     assert round(speed.PAPER_RATIO, 2) == 2.04
-    assert (speed.SCRIPT.target, speed.SCRIPT.rate) == ("script", 0.01)
+    assert PARTS[3, "script"][0] == {"target": "script", "rate": 0.01}
+    assert (PARTS[3, "paper"][1], PARTS[3, "script"][1], s.epochs) == (3, 10, 6000)
+
+
+SHORT = speed.Settings(target="script", per_axis=61, rate=0.1, epochs=3000, loss=0.02)
 
 
 def test_experiment_3_times_both_networks_to_the_same_loss():
-    result = speed.run(speed.Settings(target="script", trials=2, per_axis=61, rate=0.1, epochs=3000, loss=0.02))
-    assert result.reduced_widths == (2, 3, 4, 5, 6, 2)
-    assert len(result.full) == len(result.reduced) == 2
-    for run in (*result.full, *result.reduced):
-        assert run.reached == (run.loss <= 0.02)
-        assert run.seconds > 0
-    assert result.ratio is None or result.ratio == pytest.approx(
-        result.seconds("full").mean / result.seconds("reduced").mean
+    trials = [speed.trial(SHORT, seed) for seed in range(2)]
+    for t in trials:
+        assert t.reduced_widths == (2, 3, 4, 5, 6, 2)
+        for run in (t.full, t.reduced):
+            assert run.reached
+            assert run.loss <= 0.02 < run.history[-1]
+            assert run.seconds > 0
+            assert len(run.history) == -(-run.epochs // 20)
+        assert t.full.history[0] == pytest.approx(t.reduced.history[0], rel=1e-5)  # the same function at the start
+    assert speed.ratio(trials) == pytest.approx(
+        sum(t.full.seconds for t in trials) / sum(t.reduced.seconds for t in trials)
     )
-    again = speed.run(speed.Settings(target="script", trials=2, per_axis=61, rate=0.1, epochs=3000, loss=0.02))
-    assert [(r.epochs, r.loss) for r in result.full] == [(r.epochs, r.loss) for r in again.full]
+    again = speed.trial(SHORT, 0)
+    assert (again.full.epochs, again.full.loss) == (trials[0].full.epochs, trials[0].full.loss)
+    assert again.reduced.history == trials[0].reduced.history
+
+
+def test_the_networks_of_experiment_3_are_trained_by_plain_descent():
+    """Against the obvious loop: the race changes nothing but the order of the turns."""
+    settings = speed.Settings(per_axis=9, epochs=30, loss=1e-9)
+    t = speed.trial(settings, 3)
+    axis = -3 + torch.arange(9) / 20
+    x = torch.cartesian_prod(axis, axis)
+    net = radnet.RadNet(settings.widths, "sigmoid", init="linear", generator=torch.Generator().manual_seed(3))
+    for network, run in ((radnet.compress(net, x).network, t.reduced), (net, t.full)):
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        for _ in range(30):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(network(x), torch.exp(-x * x))
+            loss.backward()
+            optimizer.step()
+        assert run.loss == pytest.approx(float(loss.detach()), rel=1e-4)
 
 
 def test_experiment_3_says_when_a_loss_was_not_reached():
-    result = speed.run(speed.Settings(trials=1, epochs=3, per_axis=7, loss=1e-9))
-    assert not result.full[0].reached
-    assert result.full[0].epochs == 3
-    assert result.seconds("full") is None
-    assert result.ratio is None
-    with pytest.raises(ValueError, match="at least 1"):
-        speed.run(speed.Settings(trials=0))
+    missed = speed.trial(speed.Settings(epochs=3, per_axis=7, loss=1e-9), 0)
+    assert not missed.full.reached
+    assert missed.full.epochs == 3
+    assert speed.seconds([missed], "full") is None
+    assert speed.ratio([missed]) is None
+    rows = report.rows_of(3, {"paper": [missed], "script": [missed]})
+    assert all(row.agrees is None for row in rows)
+    assert "reduced: not reached in 3 epochs" in rows[0].note
+    with pytest.raises(ValueError, match="epochs=0: at least 1"):
+        speed.trial(speed.Settings(epochs=0), 0)
     with pytest.raises(ValueError, match="paper, script"):
-        speed.run(speed.Settings(target="other"))
+        speed.trial(speed.Settings(target="other"), 0)
+
+
+def test_experiment_3_agrees_from_the_papers_ratio_on():
+    def agree(full, reduced):
+        run = lambda seconds: speed.Run(10, 0.01, True, (1.0,), seconds)  # noqa: E731
+        t = speed.Trial((2, 3, 4, 5, 6, 2), run(full), run(reduced))
+        return [row.agrees for row in report.rows_of(3, {"paper": [t], "script": [t]}) if row.rule]
+
+    assert agree(2.05, 1.0) == [True, True]
+    assert agree(2.03, 1.0) == [False, False]
 
 
 def test_experiment_4_has_the_printed_settings():
     s = recovery.Settings()
-    assert (s.originals, s.copies, s.train, s.epochs, s.rate, s.noise_scale, s.trials) == (
-        3,
-        100,
-        240,
-        150,
-        0.05,
-        3.0,
-        10,
-    )
+    assert (s.originals, s.copies, s.train, s.epochs, s.rate, s.noise_scale) == (3, 100, 240, 150, 0.05, 3.0)
+    assert PARTS[4, "noise-3"][1] == PARTS[4, "noise-0.5"][1] == 10
     net = recovery.make_network("radial", 784, 3, torch.Generator())
     assert net.widths == (784, 785, 786, 3)
     assert net.parameter_count == 1_236_382
@@ -85,40 +117,140 @@ def test_noise_is_uniform_in_a_ball_whose_radius_is_a_distance(generator):
         images.noisy_copies(originals[:1], 5, 1.0, generator)
 
 
-def test_experiment_4_runs_four_contestants_and_watches_the_step(generator):
-    x = torch.rand(30, 16, generator=generator)
-    settings = recovery.Settings(trials=2, epochs=40, copies=20, train=48, noise_scale=0.5)
-    result = recovery.run(settings, x)
-    for name in recovery.CONTESTANTS:
-        runs = result.runs[name]
-        assert len(runs) == 2
-        assert all(len(run.losses) == 40 and run.losses[-1] < run.losses[0] for run in runs)
-        assert all(0 <= run.test_accuracy <= 1 for run in runs)
-    assert all(0.2 < run.acting[0][0] < 0.8 for run in result.runs["scaled"])  # half of the rows, by construction
-    assert all(run.acting[0] == () for name in ("relu", "linear") for run in result.runs[name])
-    again = recovery.run(settings, x)
-    assert again.runs == result.runs
-    figure = result.figure("radial", "train_loss")
-    assert figure.mean == pytest.approx(sum(run.train_loss for run in result.runs["radial"]) / 2)
+@pytest.fixture
+def pictures(tmp_path):
+    """Images as a file of one's own."""
+
+    def write(pixels):
+        np.savez(tmp_path / "pictures.npz", x=pixels, y=np.full(len(pixels), 3))
+        return str(tmp_path / "pictures.npz")
+
+    return write
 
 
-def test_a_step_that_never_acts_is_a_linear_network(generator):
+def test_experiment_4_runs_four_contestants_and_watches_the_step(pictures):
+    path = pictures(np.random.default_rng(0).integers(0, 256, (30, 16)))
+    settings = recovery.Settings(epochs=40, copies=20, train=48, noise_scale=0.5, mnist=path)
+    trials = [recovery.trial(settings, seed) for seed in range(2)]
+    for t in trials:
+        assert tuple(t.runs) == recovery.CONTESTANTS
+        for run in t.runs.values():
+            assert len(run.losses) == 40
+            assert run.train_loss < run.losses[0]
+            assert 0 <= run.test_accuracy <= 1
+        assert 0.15 < t.runs["scaled"].acting[0][0] <= 0.25  # a quarter of the rows, by construction
+        assert 0 < t.runs["scaled"].acting[0][1] < 0.75
+        assert all(t.runs[name].acting[0] == () for name in ("relu", "linear"))
+    assert recovery.trial(settings, 1) == trials[1]
+    figure = recovery.figure(trials, "radial", "train_loss")
+    assert figure.mean == pytest.approx(sum(t.runs["radial"].train_loss for t in trials) / 2)
+
+
+def test_a_step_that_never_acts_is_a_linear_network(pictures):
     """What errata 19 asks to be recorded: with long hidden vectors radial and linear are the same run."""
-    x = 50 * torch.rand(10, 6, generator=generator) + 20
-    result = recovery.run(recovery.Settings(trials=1, epochs=3, copies=10, train=24, noise_scale=0.1, rate=1e-4), x)
-    radial, linear = result.runs["radial"][0], result.runs["linear"][0]
-    assert all(share == 0 for epoch in radial.acting for share in epoch)
-    assert radial.losses == pytest.approx(linear.losses, rel=1e-4)
+    path = pictures(np.random.default_rng(1).integers(200_000, 500_000, (10, 6)))
+    t = recovery.trial(recovery.Settings(epochs=3, copies=10, train=24, noise_scale=0.1, rate=1e-9, mnist=path), 0)
+    assert all(share == 0 for epoch in t.runs["radial"].acting for share in epoch)
+    assert t.runs["radial"].losses == t.runs["linear"].losses
+    assert t.runs["scaled"].losses != t.runs["linear"].losses
 
 
-def test_experiment_4_refuses_what_makes_no_sense(generator):
-    x = torch.rand(2, 4, generator=generator)
-    with pytest.raises(ValueError, match="3 with the same label are needed"):
-        recovery.run(recovery.Settings(), x)
+def test_scaled_steps_act_on_the_share_asked_for_and_leave_the_rest_alone(generator):
+    net = recovery.make_network("radial", 12, 3, generator)
+    x = torch.randn(400, 12, generator=generator)
+    scaled = recovery.with_scaled_steps(net, x, 0.25)
+    first, linear = scaled.partial(x)[1], net.layers[0](x)
+    acts = (first == 0).all(dim=1)
+    assert float(acts.float().mean()) == pytest.approx(0.25, abs=0.01)
+    assert torch.allclose(first[~acts], linear[~acts])
+    assert linear[acts].norm(dim=1).max() <= linear[~acts].norm(dim=1).min()
+
+
+def test_experiment_4_refuses_what_makes_no_sense(pictures):
+    few = pictures(np.zeros((2, 4), np.uint8))
+    with pytest.raises(ValueError, match="2 images with the label 3; 3 are needed"):
+        recovery.trial(recovery.Settings(mnist=few), 0)
     with pytest.raises(ValueError, match="some must be left"):
-        recovery.run(recovery.Settings(train=300), torch.rand(5, 4))
-    with pytest.raises(ValueError, match="at least 1"):
-        recovery.run(recovery.Settings(trials=0), torch.rand(5, 4))
+        recovery.trial(recovery.Settings(train=300), 0)
+    with pytest.raises(ValueError, match="epochs=0: at least 1"):
+        recovery.trial(recovery.Settings(epochs=0), 0)
+
+
+def of_recovery(radial, relu, test=(0.0026, 0.0041), accuracy=1.0, share=0.0):
+    def run(train, test):
+        return recovery.Run(train, test, accuracy, accuracy, (1.0, train), ((share, share),) * 2)
+
+    runs = {"radial": run(radial, test[0]), "relu": run(relu, test[1])}
+    return recovery.Trial({**runs, "linear": runs["radial"], "scaled": run(1.0, 1.0)})
+
+
+def test_experiment_4_agrees_near_the_printed_losses_at_the_published_noise():
+    def agree(*trials):
+        rows = report.rows_of(4, {"noise-0.5": list(trials)})
+        return {row.figure: row.agrees for row in rows}
+
+    good = agree(of_recovery(0.0030, 0.0045))
+    assert all(good[f"train loss, {name}"] for name in ("radial", "relu"))
+    assert all(good[f"test accuracy, {name}"] for name in ("radial", "relu"))
+    assert agree(of_recovery(0.0031, 0.0034))["train loss, radial"] is False
+    assert agree(of_recovery(0.0026, 0.0047))["train loss, relu"] is False
+    assert agree(of_recovery(0.0026, 0.0040, accuracy=0.99))["train accuracy, relu"] is False
+    below = "trials with radial below ReLU"
+    assert agree(of_recovery(0.0026, 0.0040), of_recovery(0.0041, 0.0040))[below] is False
+    assert agree(of_recovery(0.0026, 0.0040), of_recovery(0.0026, 0.0040, test=(3.0, 2.0)))[below] is False
+
+
+def test_what_is_known_to_differ_says_which_erratum_and_is_no_failure():
+    rows = report.rows_of(4, {"noise-3": [of_recovery(0.0029, 0.0051, (0.0127, 0.0261))]})
+    assert {row.erratum for row in rows if row.agrees is False} == {19, 20}
+    assert not report.failed(rows)
+    assert report.failed(report.rows_of(4, {"noise-3": [of_recovery(0.0051, 0.0029)]}))
+
+
+def test_experiment_5_tells_networks_that_train_from_those_that_do_not():
+    t = stability.trial(stability.Settings(depths=(4, 16), per_axis=11, epochs=120), 0)
+    cells = {(c.profile, c.init, c.depth): c for c in t.cells}
+    assert len(cells) == (4 * 2 + 1) * 2
+    assert cells["squash", "stable", 4].trains
+    assert not cells["squash", "linear", 16].trains
+    assert cells["squash", "linear", 16].gradient < 1e-6 < 1e-2 < cells["squash", "stable", 16].gradient
+    assert cells["step_relu", "linear", 16].norm == 0
+    assert stability.share_trained([t], "squash", "stable", 4) == 1
+    assert stability.trial(stability.Settings(depths=(4,), per_axis=11, epochs=3), 1) == stability.trial(
+        stability.Settings(depths=(4,), per_axis=11, epochs=3), 1
+    )
+
+
+def test_experiment_6_draws_what_it_says(generator):
+    for name, draw in boundaries.DATA.items():
+        x, y = draw(4000, generator)
+        assert 0.2 < float(y.float().mean()) < 0.8, name
+    x, y = boundaries.DATA["shells"](4000, generator)
+    r = x.norm(dim=1)
+    assert torch.equal(y.bool(), (r > 1.5) & (r < 2.2))
+    x, y = boundaries.DATA["checkerboard"](4000, generator)
+    assert torch.equal(y, ((x[:, 0].floor() + x[:, 1].floor()) % 2).long())
+
+
+def test_the_contestants_of_experiment_6_differ_in_their_activations_alone():
+    nets = [
+        boundaries.make_network(name, (3, 8, 2), torch.Generator().manual_seed(0)) for name in boundaries.CONTESTANTS
+    ]
+    for net in nets[1:]:
+        assert torch.equal(net[0].weight, nets[0][0].weight)
+        assert torch.equal(net[2].bias, nets[0][2].bias)
+    assert nets[2][1].blocks == 2
+
+
+def test_a_ball_is_where_radial_networks_win_and_a_checkerboard_where_they_lose(count, evidence):
+    """Experiment 6 at its own settings: the two ends of its table."""
+    trials = [boundaries.trial(boundaries.Settings(), seed) for seed in range(count(1, 5))]
+    ball, board = (
+        [boundaries.figure(trials, data, name).mean for name in ("radial", "relu")] for data in ("ball", "checkerboard")
+    )
+    evidence("experiment 6", ball=ball, checkerboard=board)
+    assert ball[0] > ball[1] + 0.02
+    assert board[0] < board[1] - 0.1
 
 
 def write_idx(folder, pixels, labels, packed=False):

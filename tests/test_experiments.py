@@ -6,20 +6,26 @@ import pytest
 import torch
 
 from radnet.experiments import descent, lossless, report
+from radnet.experiments.plan import PARTS
+
+
+def of_lossless(count=10):
+    return [lossless.trial(lossless.Settings(), seed) for seed in range(count)]
 
 
 def test_experiment_1_reproduces_the_papers_figure(evidence):
-    results = lossless.run(lossless.Settings())
-    single, double = (result.figure for result in results)
+    trials = of_lossless()
+    single, double = (lossless.figure(trials, dtype) for dtype in ("float32", "float64"))
     evidence("experiment 1", float32=single.mean, std=single.std, float64=double.mean, paper=lossless.PAPER.mean)
-    assert all(result.reduced_widths == (1, 2, 3, 1) for result in results)
+    assert all(t.reduced_widths == (1, 2, 3, 1) for t in trials)
     assert lossless.PAPER.mean / 3 < single.mean < lossless.PAPER.mean * 3
     assert double.mean < 1e-15
 
 
 def test_the_settings_are_the_papers():
     settings = lossless.Settings()
-    assert (settings.widths, settings.samples, settings.initialisations) == ((1, 6, 7, 1), 121, 10)
+    assert (settings.widths, settings.samples) == ((1, 6, 7, 1), 121)
+    assert PARTS[1, "initialisations"][1] == descent.Settings().initialisations == 10
 
 
 def test_trials_start_where_the_paper_says_and_repeat_themselves():
@@ -34,33 +40,35 @@ def test_trials_start_where_the_paper_says_and_repeat_themselves():
     assert all(torch.equal(p, q) for p, q in zip(net.parameters(), again.parameters(), strict=True))
 
 
-def test_progress_is_told_after_every_trial():
+def test_what_share_is_done_is_told():
     told = []
-    lossless.run(lossless.Settings(initialisations=2), progress=told.append)
-    assert told == [1, 2, 3, 4]
+    lossless.trial(lossless.Settings(), 0, told.append)
+    assert told == [0.5, 1.0]
 
 
-def test_no_trials_is_refused():
-    with pytest.raises(ValueError, match="0 trials: at least 1 is needed"):
-        lossless.run(lossless.Settings(initialisations=0))
+def test_no_samples_are_refused():
+    with pytest.raises(ValueError, match="samples=0: at least 1 is needed"):
+        lossless.trial(lossless.Settings(samples=0), 0)
 
 
-def test_agreement_is_within_a_factor_three_and_only_for_float32():
-    def row(dtype, mean):
-        return report.lossless_rows([lossless.Result(dtype, (1, 2, 3, 1), (mean, mean))])[0]
+def test_experiment_1_agrees_within_a_factor_three():
+    def agree(single, double):
+        trials = [lossless.Trial((1, 2, 3, 1), {"float32": single, "float64": double})] * 2
+        return [row.agrees for row in report.rows_of(1, {"initialisations": trials})]
 
-    assert row("float32", 3.9e-8)["agrees"] is True
-    assert row("float32", 4.0e-8)["agrees"] is False
-    assert row("float32", 4.3e-9)["agrees"] is False
-    assert row("float64", 1e-17)["agrees"] is None
-    assert row("float64", 1e-17)["paper"] is None
-    assert "yes" in report.table([row("float32", 1e-8)])
+    assert agree(3.9e-8, 9e-16) == [True, True]
+    assert agree(4.0e-8, 2e-15) == [False, False]
+    assert agree(4.3e-9, 1e-17) == [False, True]
+
+
+def of_descent(dtype, **settings):
+    return descent.trial(descent.Settings(dtypes=(dtype,), **settings), 0)
 
 
 def test_experiment_2_reproduces_the_papers_figure(count, evidence):
-    settings = descent.Settings(initialisations=count(3, 10), epochs=count(600, 3000))
-    single, double = (result.figure for result in descent.run(settings))
-    evidence("experiment 2", epochs=settings.epochs, float32=single.mean, std=single.std, float64=double.mean)
+    settings = {"initialisations": count(3, 10), "epochs": count(600, 3000)}
+    single, double = (of_descent(dtype, **settings).figure for dtype in ("float32", "float64"))
+    evidence("experiment 2", **settings, float32=single.mean, std=single.std, float64=double.mean)
     assert single.mean <= 1.1e-8
     assert double.mean < 1e-15
 
@@ -68,20 +76,22 @@ def test_experiment_2_reproduces_the_papers_figure(count, evidence):
 def test_experiment_2_has_the_papers_settings_and_learns():
     settings = descent.Settings()
     assert (settings.widths, settings.samples, settings.epochs, settings.rate) == ((1, 6, 7, 1), 121, 3000, 0.01)
-    early, late = (
-        descent.run(descent.Settings(initialisations=2, epochs=epochs, dtypes=("float64",)))[0] for epochs in (1, 200)
-    )
-    assert all(b < a for a, b in zip(early.losses, late.losses, strict=True))
-    with pytest.raises(ValueError, match="0 trials of 3000 epochs"):
-        descent.run(descent.Settings(initialisations=0))
+    trial = of_descent("float64", initialisations=2, epochs=200)
+    assert all(b < a for a, b in zip(trial.first_losses, trial.losses, strict=True))
+    with pytest.raises(ValueError, match="initialisations=0: at least 1"):
+        of_descent("float32", initialisations=0)
 
 
 def test_experiment_2_agrees_if_it_is_not_above_the_papers_mean_and_deviation():
-    def agrees(gap):
-        return report.descent_rows([descent.Result("float32", (1.0, 1.0), (1.0 + gap, 1.0 + gap))])[0]["agrees"]
+    def agree(single, double):
+        trials = {
+            dtype: [descent.Trial(dtype, (2.0,), (1.0, 1.0), (1.0 + gap, 1.0 + gap))]
+            for dtype, gap in (("float32", single), ("float64", double))
+        }
+        return [row.agrees for row in report.rows_of(2, trials)]
 
-    assert agrees(1.0e-8) is True
-    assert agrees(1.2e-8) is False
+    assert agree(1.0e-8, 0.0) == [True, True]
+    assert agree(1.2e-8, 1e-14) == [False, False]
 
 
 def test_errata_17_the_sum_of_squares_diverges_at_the_printed_rate():

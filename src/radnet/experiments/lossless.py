@@ -6,15 +6,17 @@ start at -U(0, 1). The printed 1.31e-8 is what float32 gives; float64 is run bes
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from ..compression import compress
-from ..errors import InvalidValue
 from ..network import RadNet
+from .figure import Figure, Tell, check_counts
+
+PAPER = Figure(1.31e-8, 4.45e-9)  # §7 (1)
 
 
 @dataclass(frozen=True)
@@ -23,59 +25,39 @@ class Settings:
 
     widths: tuple[int, ...] = (1, 6, 7, 1)  # §7 (1)
     samples: int = 121  # App. E.2 (1): x_j = -3 + j/20, 0 <= j < 121
-    initialisations: int = 10  # §7 (1)
     activation: str = "sigmoid"  # §7 (1): h(x) = 1/(1 + e^(-x+s)), s trainable
     dtypes: tuple[str, ...] = ("float32", "float64")  # the paper's figure is float32
 
 
 @dataclass(frozen=True)
-class Figure:
-    """Mean and standard deviation, over the initialisations, of the mean absolute error over the samples."""
+class Trial:
+    """One initialisation: mean |F - F_red| over the samples, for each dtype."""
 
-    mean: float
-    std: float
-
-
-PAPER = Figure(1.31e-8, 4.45e-9)  # §7 (1)
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came out, for one dtype."""
-
-    dtype: str
     reduced_widths: tuple[int, ...]
-    errors: tuple[float, ...]
-
-    @property
-    def figure(self) -> Figure:
-        """The number the paper prints."""
-        return Figure(statistics.mean(self.errors), statistics.stdev(self.errors) if len(self.errors) > 1 else 0.0)
+    errors: dict[str, float]
 
 
-def run(settings: Settings, seed: int = 0, progress: Callable[[int], None] | None = None) -> list[Result]:
-    """Run experiment 1; ``progress`` is told after each initialisation how many are done.
+def trial(settings: Settings, seed: int, tell: Tell = lambda share: None) -> Trial:
+    """Compress one random network and measure the difference on the samples.
 
     Examples
     --------
-    >>> results = run(Settings(initialisations=2))
-    >>> [r.reduced_widths for r in results]
-    [(1, 2, 3, 1), (1, 2, 3, 1)]
+    >>> trial(Settings(), seed=0).reduced_widths
+    (1, 2, 3, 1)
     """
-    if settings.initialisations < 1:
-        raise InvalidValue(f"{settings.initialisations} trials: at least 1 is needed")
-    results = []
-    for k, dtype in enumerate(settings.dtypes):
-        errors = []
-        for trial in range(settings.initialisations):
-            net = initial_network(settings, getattr(torch, dtype), seed + trial)
-            x = (-3 + torch.arange(settings.samples, dtype=torch.float64) / 20).to(net.weights[0]).unsqueeze(1)
-            compression = compress(net, x)
-            errors.append(compression.certificate.mean_gap)
-            if progress is not None:
-                progress(k * settings.initialisations + trial + 1)
-        results.append(Result(dtype, compression.network.widths, tuple(errors)))
-    return results
+    check_counts(samples=settings.samples)
+    errors = {}
+    for k, dtype in enumerate(settings.dtypes, 1):
+        net = initial_network(settings, getattr(torch, dtype), seed)
+        compression = compress(net, samples(settings, net.weights[0]))
+        errors[dtype] = compression.certificate.mean_gap
+        tell(k / len(settings.dtypes))
+    return Trial(compression.network.widths, errors)
+
+
+def figure(trials: Sequence[Trial], dtype: str) -> Figure:
+    """The number the paper prints."""
+    return Figure.of(t.errors[dtype] for t in trials)
 
 
 def initial_network(settings: Settings, dtype: torch.dtype, seed: int) -> RadNet:
@@ -89,3 +71,8 @@ def initial_network(settings: Settings, dtype: torch.dtype, seed: int) -> RadNet
             if rho.shift is not None:
                 rho.shift.copy_(-torch.rand((), generator=generator))
     return net
+
+
+def samples(settings: Settings, like: Tensor) -> Tensor:
+    """``x_j = -3 + j/20`` as rows, in the dtype of a weight."""
+    return (-3 + torch.arange(settings.samples, dtype=torch.float64) / 20).to(like).unsqueeze(1)

