@@ -190,11 +190,11 @@ def test_experiment_4_agrees_near_the_printed_losses_at_the_published_noise():
         return {row.figure: row.agrees for row in rows}
 
     good = agree(of_recovery(0.0030, 0.0045))
-    assert all(good[f"train loss, {name}"] for name in ("radial", "relu"))
-    assert all(good[f"test accuracy, {name}"] for name in ("radial", "relu"))
+    assert all(good[f"train loss, {name}"] for name in ("radial", "ReLU"))
+    assert all(good[f"test accuracy, {name}"] for name in ("radial", "ReLU"))
     assert agree(of_recovery(0.0031, 0.0034))["train loss, radial"] is False
-    assert agree(of_recovery(0.0026, 0.0047))["train loss, relu"] is False
-    assert agree(of_recovery(0.0026, 0.0040, accuracy=0.99))["train accuracy, relu"] is False
+    assert agree(of_recovery(0.0026, 0.0047))["train loss, ReLU"] is False
+    assert agree(of_recovery(0.0026, 0.0040, accuracy=0.99))["train accuracy, ReLU"] is False
     below = "trials with radial below ReLU"
     assert agree(of_recovery(0.0026, 0.0040), of_recovery(0.0041, 0.0040))[below] is False
     assert agree(of_recovery(0.0026, 0.0040), of_recovery(0.0026, 0.0040, test=(3.0, 2.0)))[below] is False

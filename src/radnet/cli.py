@@ -94,7 +94,8 @@ def reproduce(
     if as_json:
         _print_json({key: value for key, value in result.data.items() if key != "experiments"})
     else:
-        typer.echo(report.table(report.compared(result.rows)))
+        typer.echo(report.table(report.of_the_paper(result.rows)))
+        typer.echo(report.summary(result.rows))
         for one in result.data["experiments"]:
             typer.echo(f"\n{one['number']}. {one['title']}")
             typer.echo("\n".join(textwrap.fill(said, 120) for said in findings(result.data, one["number"])))

@@ -17,7 +17,7 @@ from ..approximation.domains import Box
 from ..files import write_atomically
 from .figures import pictures
 from .findings import findings
-from .report import Row, compared, text_of, verdict
+from .report import Row, of_the_paper, summary, text_of, verdict
 from .results import rows_from
 
 REACH, EPS, SIDE = 1.5, 0.2, 31
@@ -37,7 +37,8 @@ def page(data: dict[str, Any]) -> str:
         "css": _asset("page.css"),
         "script": _asset("toys.js"),
         "notice": _notice(data),
-        "verdicts": "\n".join(map(_verdict_row, compared(rows))),
+        "summary": _text(summary(rows)),
+        "verdicts": "\n".join(map(_verdict_row, of_the_paper(rows))),
         "formula": FORMULA,
         "experiments": "\n".join(_experiment(data, one, rows) for one in data["experiments"]),
         "figures": "\n".join(
@@ -106,7 +107,7 @@ def _verdict_row(row: Row) -> str:
         ("Ours", "number", text_of(row.ours)),
         ("Paper", "number", text_of(row.paper)),
         ("Agrees", kind, verdict(row)),
-        ("Rule, and why not", "", why),
+        ("Rule", "", why),
     )
     rest = "".join(f'<td class="{c}" data-label="{label}">{_text(value)}</td>' for label, c, value in cells)
     return f'<tr><th scope="row">{row.experiment}, {_text(row.part)}</th>{rest}</tr>'

@@ -128,14 +128,21 @@ def _recovery(parts: dict[str, list[recovery.Trial]]) -> list[Row]:
                     if not printed:
                         note, erratum = "printed for 3, but the published script runs at 0.5", 19
                 rows.append(
-                    Row(4, part, f"{which} loss, {name}", len(trials), ours, paper, agrees, rule, note, erratum)
+                    Row(4, part, f"{which} loss, {_NAMES[name]}", len(trials), ours, paper, agrees, rule, note, erratum)
                 )
         for which in ("train", "test"):
             for name in ("radial", "relu"):
                 ours = recovery.figure(trials, name, f"{which}_accuracy")
                 rows.append(
                     Row(
-                        4, part, f"{which} accuracy, {name}", len(trials), ours, Figure(1.0, 0.0), ours.mean == 1.0, "1"
+                        4,
+                        part,
+                        f"{which} accuracy, {_NAMES[name]}",
+                        len(trials),
+                        ours,
+                        Figure(1.0, 0.0),
+                        ours.mean == 1.0,
+                        "all of them right",
                     )
                 )
         below = [
@@ -203,6 +210,7 @@ def _boundaries(parts: dict[str, list[boundaries.Trial]]) -> list[Row]:
     ]
 
 
+_NAMES = {"radial": "radial", "relu": "ReLU", "linear": "linear", "scaled": "radial, scaled"}
 _ROWS: dict[int, Callable[[dict[str, Any]], list[Row]]] = {
     1: _lossless,
     2: _descent,
@@ -228,9 +236,24 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def compared(rows: Sequence[Row]) -> list[Row]:
-    """Rows with a printed figure or a rule; the others are ours alone."""
-    return [row for row in rows if row.paper is not None or row.rule]
+def of_the_paper(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the paper's four experiments, with what stands beside its figures."""
+    return [row for row in rows if row.experiment <= 4]
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How many figures agree, in a sentence.
+
+    >>> summary([Row(1, "", "", 1, None, agrees=True), Row(4, "", "", 1, None, agrees=False, erratum=20)])
+    'Of 2 figures that can be compared 1 agree; 1 differ, 1 of them for a reason that the errata give.'
+    """
+    judged = [row for row in rows if row.agrees is not None]
+    differ = [row for row in judged if not row.agrees]
+    said = f"Of {len(judged)} figures that can be compared {len(judged) - len(differ)} agree"
+    if not differ:
+        return said + "."
+    known = sum(row.erratum is not None for row in differ)
+    return f"{said}; {len(differ)} differ, {known} of them for a reason that the errata give."
 
 
 def verdict(row: Row) -> str:
