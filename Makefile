@@ -1,4 +1,4 @@
-# make reproduce   the paper's experiments, ours beside the paper's
+# make reproduce   the paper's experiments, ours beside the paper's, and a page: report/index.html
 # make test        the tests, reduced counts, two workers
 PY ?= python3
 VENV := .venv
@@ -21,11 +21,12 @@ reproduce: setup
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
-# the full counts of every claim, the figures as JSON in results/prove.json
+# the full counts of every claim, the figures as JSON in results/prove.json and results/report/results.json
 prove: setup
 	mkdir -p results
 	OMP_NUM_THREADS=1 RADNET_COUNTS=full $(BIN)/python -m pytest -q -n 2 --dist loadgroup --evidence results/prove.json
 	$(BIN)/python benchmarks/memory.py --json results/memory.json
+	$(BIN)/radnet reproduce --force --out results/report
 
 mutants: setup
 	$(BIN)/python tools/mutants.py
@@ -36,6 +37,7 @@ bench: setup
 	$(BIN)/python benchmarks/compression.py --json results/compression.json
 	$(BIN)/python benchmarks/ensemble.py --json results/ensemble.json
 	$(BIN)/python benchmarks/depth.py --json results/depth.json
+	$(BIN)/python benchmarks/columns.py --json results/columns.json
 	$(BIN)/python benchmarks/memory.py --json results/memory.json
 
 docs: setup

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import radnet
+from radnet.columns import Columns
 from radnet.experiments import boundaries, images, recovery, report, speed, stability
 from radnet.experiments.plan import PARTS
 
@@ -81,6 +82,50 @@ def test_experiment_3_agrees_from_the_papers_ratio_on():
 
     assert agree(2.05, 1.0) == [True, True]
     assert agree(2.03, 1.0) == [False, False]
+
+
+def test_errata_18_at_the_scripts_rate_the_scripts_target_is_reached_and_the_papers_is_not():
+    axis = torch.linspace(-3, 3, 31)
+    x = torch.cartesian_prod(axis, axis)
+
+    def loss_after(target, epochs):
+        generator = torch.Generator().manual_seed(0)
+        net = radnet.RadNet(speed.Settings().widths, "sigmoid", init="linear", generator=generator)
+        small = Columns(radnet.compress(net, x).network)
+        optimizer = torch.optim.SGD(small.parameters(), lr=0.01)
+        for _ in range(epochs):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(small(x), speed.TARGETS[target](x))
+            loss.backward()
+            optimizer.step()
+        return float(loss.detach())
+
+    assert loss_after("script", 2000) <= 0.01
+    assert loss_after("paper", 2000) > 0.03
+
+
+def test_errata_19_at_the_start_hidden_norms_are_far_above_the_step(evidence):
+    """On the real images, at the printed noise: Step-ReLU acts on nothing, and the network is linear."""
+    found = []
+    for seed in range(3):
+        split = recovery.make_data(recovery.Settings(), images.digits(3), torch.Generator().manual_seed(seed))
+        net = recovery.make_network("radial", 784, 3, torch.Generator().manual_seed(seed))
+        linear = recovery.make_network("linear", 784, 3, torch.Generator().manual_seed(seed))
+        found += [
+            float(pick(state.detach().norm(dim=1)))
+            for state in net.partial(split.x)[1:-1]
+            for pick in (torch.min, torch.max)
+        ]
+        assert torch.equal(net(split.x), linear(split.x))
+    evidence("hidden norms at the start", smallest=min(found), largest=max(found))
+    assert 5 < min(found) < max(found) < 25
+
+
+def test_errata_19_on_real_images_the_radial_run_is_the_linear_run(count):
+    t = recovery.trial(recovery.Settings(epochs=count(10, 150)), 0)
+    assert t.runs["radial"].losses == t.runs["linear"].losses
+    assert max(share for layers in t.runs["radial"].acting for share in layers) == 0
+    assert t.runs["radial"].train_loss < t.runs["relu"].train_loss
 
 
 def test_experiment_4_has_the_printed_settings():

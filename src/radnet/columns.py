@@ -41,14 +41,14 @@ class Columns(nn.Module):
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        """``F(x)`` for x of shape (batch, n_0)."""
+        """``F(x)``; x of shape (..., n_0)."""
         net = self.network
         check_features(x, "Columns", net.widths[0], net.weights[0].dtype)
-        h = x.reshape(-1, x.shape[-1]).T.contiguous()
+        h = x.reshape(x.shape[:-1].numel(), x.shape[-1]).T.contiguous()
         for W, b, rho in zip(net.weights, net.biases, net.activations, strict=True):
             h = W @ h if b is None else torch.addmm(b.unsqueeze(1), W, h)
             h = _rescale_columns(rho, h)
-        return h.T.reshape(*x.shape[:-1], -1)
+        return h.T.reshape(*x.shape[:-1], h.shape[0])
 
 
 def _rescale_columns(rho: RadialActivation, h: Tensor) -> Tensor:
