@@ -164,7 +164,7 @@ def _recovery(parts: dict[str, list[recovery.Trial]]) -> list[Row]:
             )
         )
         acted = Figure.of(max(max(layers, default=0.0) for layers in t.runs["radial"].acting) for t in trials)
-        rows.append(Row(4, part, "largest share of rows on which a step acts", len(trials), acted))
+        rows.append(Row(4, part, "rows a step acts on, at most", len(trials), acted))
         apart = Figure.of(abs(t.runs["radial"].train_loss - t.runs["linear"].train_loss) for t in trials)
         rows.append(Row(4, part, "train loss, |radial − linear|", len(trials), apart))
     rows.append(
