@@ -185,7 +185,7 @@ def in_float64(module: nn.Module) -> Function:
 
     def call(x: Tensor) -> Tensor:
         with substituted(module, lambda value: value.detach().double() if value.is_floating_point() else value.clone()):
-            out: Tensor = module(x.double())
+            out: Tensor = module(x.double() if x.is_floating_point() else x)
             return out
 
     return call

@@ -1,55 +1,95 @@
 """Lossless compression: `compress` and what it returns.
 
 Paper: "Model compression". `chain` is Algorithm 1, `certificate` what is measured afterwards, `closed_form` the remark
-on networks without biases.
+on networks without biases. For any other module: `program` traces it, `norms` folds its norm layers, `graph` finds its
+spaces, `spans` what can ever stand in them, `bases` their smallest bases, `surgery` the new layers.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidType, InvalidValue
 from ..network import NetworkT, RadNet
-from .certificate import Certificate, verify
+from .certificate import Certificate, check_mode, verify
 from .chain import qr_compress
 from .closed_form import ClosedForm, closed_form
+from .general import SpaceReport, check_parameters, compress_model
+from .model import ModelCompression
 from .result import Compression, parameter_versions
 
-__all__ = ["Certificate", "ClosedForm", "Compression", "closed_form", "compress", "verify"]
+__all__ = [
+    "Certificate",
+    "ClosedForm",
+    "Compression",
+    "ModelCompression",
+    "SpaceReport",
+    "closed_form",
+    "compress",
+    "verify",
+]
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
 
 #: rows of normal inputs that the certificate is measured on when none are given
 CERTIFICATE_ROWS = 256
 
 
-def compress(
+@overload
+def compress(  # type: ignore[overload-overlap]
     model: NetworkT,
     example_inputs: Tensor | None = None,
     *,
+    data: None = None,
     generator: torch.Generator | None = None,
-) -> Compression[NetworkT]:
-    """The same function as a network of the reduced widths (thm:mod-comp, thm:withshift).
+) -> Compression[NetworkT]: ...
+@overload
+def compress(
+    model: ModelT,
+    example_inputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    data: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> ModelCompression[ModelT]: ...
+def compress(
+    model: Any,
+    example_inputs: Tensor | Sequence[Tensor] | None = None,
+    *,
+    data: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Any:
+    """The same function with smaller layers (thm:mod-comp, thm:withshift, and beyond chains).
 
     Parameters
     ----------
-    model : RadNet
-        Not changed.
-    example_inputs : Tensor, shape (rows, n_0), optional
-        What the certificate is measured on; 256 normal rows by default.
+    model : RadNet, or any nn.Module with radial parts
+        Not changed. For a RadNet this is the paper's algorithm; of another module a copy comes back in which every
+        hidden space that can take another basis has its smallest one.
+    example_inputs : Tensor of shape (rows, ...), or a sequence of tensors, optional
+        What the certificate is measured on, and what other modules are traced with; 256 normal rows by default, where
+        the model says how wide they are.
+    data : Tensor, shape (rows, n), optional
+        All inputs that matter: what holds on their affine hull is enough. The certificate is measured on them.
     generator : torch.Generator, optional
-        For those rows and for the perturbations behind D; by default a fresh one with a fixed seed.
+        For normal rows and for the perturbations behind D; by default a fresh one with a fixed seed.
 
     Returns
     -------
-    Compression
-        ``.network``, ``.certificate``, ``.report()``, and on request ``.action``, ``.transformed()``, ``.remainder()``.
+    Compression or ModelCompression
+        ``.network``, ``.certificate``, ``.report()``; for a RadNet, on request, ``.action``, ``.transformed()`` and
+        ``.remainder()``; for other modules ``.spaces``.
 
     Raises
     ------
     InvalidType
-        If the model is not a RadNet.
+        If the model is not a module.
     InvalidValue
-        If a parameter is NaN or infinite, or not initialised yet: the message names the layer.
+        If a parameter is NaN or infinite, or not initialised yet; if the model is in training mode and that matters;
+        if it cannot be traced. The message names the place.
 
     References
     ----------
@@ -61,18 +101,61 @@ def compress(
     >>> c = radnet.compress(radnet.RadNet((1, 8, 16, 8, 1), activation="sigmoid"))
     >>> c.network.widths, c.network.parameter_count, c.certificate.lossless
     ((1, 2, 3, 4, 1), 34, True)
+    >>> block = nn.Sequential(nn.Conv2d(1, 64, 3), radnet.Squash(dim=1), nn.Conv2d(64, 2, 3))
+    >>> radnet.compress(block, torch.randn(4, 1, 8, 8)).network[0]
+    Conv2d(1, 10, kernel_size=(3, 3), stride=(1, 1))
     """
-    _check_model(model)
-    first = model.weights[0]
     if generator is not None and not isinstance(generator, torch.Generator):
         raise InvalidType(f"generator is a {type(generator).__name__}; expected a torch.Generator")
     if generator is None:
         generator = torch.Generator().manual_seed(0)
-    x = _certificate_inputs(model, example_inputs, generator).to(first.device)
+    if isinstance(model, RadNet) and data is None:
+        return _compress_chain(model, example_inputs, generator)
+    return _compress_any(model, example_inputs, data, generator)
+
+
+def _compress_chain(model: NetworkT, example_inputs: Any, generator: torch.Generator) -> Compression[NetworkT]:
+    _check_model(model)
+    x = _certificate_inputs(model, example_inputs, generator).to(model.weights[0].device)
     reduced = qr_compress(model.weights, model.biases)
     network = model.with_parameters(reduced.weights, reduced.biases)
     certificate = verify(model, network, x, generator=generator)
     return Compression(network, certificate, model, reduced, parameter_versions(model))
+
+
+def _compress_any(
+    model: ModelT, example_inputs: Any, data: Tensor | None, generator: torch.Generator
+) -> ModelCompression[ModelT]:
+    if not isinstance(model, nn.Module) or hasattr(model, "_orig_mod"):
+        hint = "; give it model._orig_mod" if hasattr(model, "_orig_mod") else ""
+        raise InvalidType(f"compress needs an nn.Module, got {type(model).__name__}{hint}")
+    check_mode(model, "")
+    check_parameters(model)
+    inputs = _inputs_for(model, example_inputs if data is None else data, generator)
+    smaller = compress_model(model, inputs, data=data)
+    certificate = verify(model, smaller.network, inputs, generator=generator)
+    if not certificate.lossless:
+        raise InvalidValue(
+            f"{type(model).__name__}: the smaller model does not give the same outputs ({certificate.rows_failed} of "
+            f"{certificate.rows} rows differ, by {certificate.max_gap:.3g}); its forward does something that cannot be "
+            "seen by tracing it once. Nothing was changed"
+        )
+    return ModelCompression(smaller.network, certificate, model, smaller.spaces, inputs)
+
+
+def _inputs_for(model: nn.Module, given: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
+    if given is not None:
+        inputs = (given,) if isinstance(given, Tensor) else tuple(given)
+        return tuple(x.detach() if isinstance(x, Tensor) else x for x in inputs)
+    first = next((m for m in model.modules() if not list(m.children()) and list(m.parameters(recurse=False))), None)
+    if not isinstance(first, nn.Linear):
+        kind = "it has no layers" if first is None else f"its first layer is a {type(first).__name__}"
+        raise InvalidValue(
+            f"{type(model).__name__}: compress has to run it once, and {kind}, which does not say how large inputs "
+            "are; give example_inputs"
+        )
+    x = torch.randn(CERTIFICATE_ROWS, first.in_features, generator=generator, device=generator.device)
+    return (x.to(first.weight),)
 
 
 def _certificate_inputs(model: RadNet, given: Tensor | None, generator: torch.Generator) -> Tensor:

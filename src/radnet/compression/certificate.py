@@ -6,7 +6,7 @@ ships and in float64, row by row, beside what rounding alone does to the origina
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -92,15 +92,18 @@ class Certificate:
         return "\n".join(lines)
 
 
-def verify(a: nn.Module, b: nn.Module, inputs: Tensor, *, generator: torch.Generator | None = None) -> Certificate:
+def verify(
+    a: nn.Module, b: nn.Module, inputs: Tensor | Sequence[Tensor], *, generator: torch.Generator | None = None
+) -> Certificate:
     """Measure how equal two networks are on the given inputs.
 
     Parameters
     ----------
     a, b : nn.Module
         The original and the other one; neither is changed.
-    inputs : Tensor, shape (rows, ...)
-        In the dtype of the networks.
+    inputs : Tensor of shape (rows, ...), or a sequence of tensors
+        Floating-point ones in the dtype of the networks; integers (for embeddings) as they are. Several tensors are
+        the arguments of the networks, and all floating-point tensors among their outputs are compared.
     generator : torch.Generator, optional
         For the perturbations behind D; by default a fresh one with a fixed seed, so that the same call gives the same.
 
@@ -118,28 +121,27 @@ def verify(a: nn.Module, b: nn.Module, inputs: Tensor, *, generator: torch.Gener
     for name, model in (("first", a), ("second", b)):
         if not isinstance(model, nn.Module):
             raise InvalidType(f"verify needs two modules; the {name} is a {type(model).__name__}")
-        _check_mode(model, name)
-    if not isinstance(inputs, Tensor) or inputs.ndim < 1 or inputs.numel() == 0:
-        raise InvalidValue("verify needs a tensor of inputs with at least one row")
-    if not inputs.is_floating_point():
-        raise InvalidType(f"the inputs are {inputs.dtype}; verify needs floating point")
-    if not bool(inputs.isfinite().all()):
-        raise InvalidValue("the inputs hold NaN or infinite values; a certificate needs finite ones")
-    generator = generator if generator is not None else torch.Generator(inputs.device).manual_seed(0)
+        check_mode(model, name)
+    given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    _check_inputs(a, given)
+    if len(given) > 1 or not _gives_one_tensor(a, given[0]):
+        a, b = _Flat(a, given[1:]), _Flat(b, given[1:])
+    x = given[0]
+    generator = generator if generator is not None else torch.Generator(x.device).manual_seed(0)
     with torch.no_grad(), substituted(a, as_it_is), substituted(b, as_it_is):
-        values = a(inputs)
-        gap = gap_of(values, b(inputs))
-        with _watching_jumps(a, inputs.shape[0], torch.finfo(inputs.dtype).eps) as at_jump:
-            exact = in_float64(a)(inputs)
-        gap64 = gap_of(exact, in_float64(b)(inputs))
-    D = conditioning(a, inputs, generator=generator)
+        values = a(x)
+        gap = gap_of(values, b(x))
+        with _watching_jumps(a, x.shape[0], torch.finfo(values.dtype).eps) as at_jump:
+            exact = in_float64(a)(x)
+        gap64 = gap_of(exact, in_float64(b)(x))
+    D = conditioning(a, x, generator=generator)
     judged = ~at_jump.to(gap.rows.device)
     beyond = judged & ~(gap.rows <= ULPS * gap.eps * gap.scale)
-    finite = values.reshape(len(inputs), -1).isfinite().all(dim=1)
+    finite = values.reshape(len(x), -1).isfinite().all(dim=1)
     failed = (beyond & ~(gap.rows <= TIMES_CONDITIONING * D)) | ~finite
     return Certificate(
-        rows=inputs.shape[0],
-        dtype=str(inputs.dtype).removeprefix("torch."),
+        rows=x.shape[0],
+        dtype=str(values.dtype).removeprefix("torch."),
         max_gap=gap.max,
         mean_gap=gap.mean,
         max_gap64=gap64.max,
@@ -154,15 +156,67 @@ def verify(a: nn.Module, b: nn.Module, inputs: Tensor, *, generator: torch.Gener
     )
 
 
-def _check_mode(model: nn.Module, name: str) -> None:
+def _check_inputs(model: nn.Module, given: Sequence[Any]) -> None:
+    if not given or not isinstance(given[0], Tensor) or given[0].ndim < 1 or given[0].numel() == 0:
+        raise InvalidValue("verify needs a tensor of inputs with at least one row")
+    for x in given:
+        if not isinstance(x, Tensor):
+            raise InvalidType(f"an input is a {type(x).__name__}; verify needs tensors")
+        looked_up = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in model.modules())
+        if x.is_complex() or not (x.is_floating_point() or looked_up):
+            raise InvalidType(f"the inputs are {x.dtype}; verify needs floating point, or integers for embeddings")
+        if x.is_floating_point() and not bool(x.isfinite().all()):
+            raise InvalidValue("the inputs hold NaN or infinite values; a certificate needs finite ones")
+
+
+def _gives_one_tensor(model: nn.Module, x: Tensor) -> bool:
+    with torch.no_grad(), substituted(model, as_it_is):
+        out = model(x)
+    return isinstance(out, Tensor) and out.ndim > 0 and len(out) == len(x)
+
+
+class _Flat(nn.Module):
+    """A model as a function of its first input, all that it gives in one tensor, a row for each row of the input."""
+
+    def __init__(self, model: nn.Module, others: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.model = model
+        self.others = list(others)
+
+    def forward(self, x: Tensor) -> Tensor:
+        dtype = next((p.dtype for p in self.model.parameters() if p.is_floating_point()), x.dtype)
+        rest = [y.to(dtype) if y.is_floating_point() else y for y in self.others]
+        found = [y for y in _tensors(self.model(x, *rest)) if y.is_floating_point()]
+        if not found:
+            raise InvalidType("the model gives no floating-point tensor; there is nothing to compare")
+        rows = len(x)
+        flat = [y.reshape(rows, -1) if y.ndim and len(y) == rows else y.reshape(1, -1).expand(rows, -1) for y in found]
+        return torch.cat(flat, dim=1)
+
+
+def _tensors(output: Any) -> Iterator[Tensor]:
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, list | tuple):
+        for value in output:
+            yield from _tensors(value)
+
+
+def check_mode(model: nn.Module, name: str) -> None:
     """A model that draws random numbers or updates statistics has no function to compare."""
     for part, module in model.named_modules():
         if module.training and isinstance(module, nn.modules.dropout._DropoutNd | nn.modules.batchnorm._BatchNorm):
             raise InvalidValue(
-                f"the {name} model is in training mode and {part or 'it'} is a {type(module).__name__}; call eval()"
+                f"the {name + ' ' if name else ''}model is in training mode and {part or 'it'} is a "
+                f"{type(module).__name__}; call eval()"
             )
     if any(is_lazy(p) for p in model.parameters()):
-        raise InvalidValue(f"the {name} model has parameters that are not initialised yet; run it on a batch first")
+        raise InvalidValue(
+            f"the {name + ' ' if name else ''}model has parameters that are not initialised yet; run it once first"
+        )
 
 
 @contextmanager

@@ -1,0 +1,233 @@
+"""A basis for every space: as small as what can ever stand in it.
+
+A value v of a space is kept as ``y = U^T v``, and what is missing is a constant: ``v = U y + r`` with
+``r = (I - U U^T) c``. Where a radial activation takes the norm, the constant belongs to U, so r = 0. Elsewhere the
+reader adds ``W r`` from its own bias, or reads it off one more coordinate, the *mark*, which holds a known number all
+along a residual stream: that is how the biases of a stream cost one dimension together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .graph import Analysis, Feature, Space, padded_with_zeros
+from .spans import basis_of
+
+
+@dataclass(eq=False)
+class Basis:
+    """The new coordinates of a space: U, and whether a mark stands before them."""
+
+    U: Tensor
+    marked: bool
+
+    @property
+    def width(self) -> int:
+        """How many coordinates there are."""
+        return int(self.U.shape[1]) + int(self.marked)
+
+
+@dataclass(eq=False)
+class Run:
+    """A stretch of a feature axis that lies in one space; ``basis`` is None where nothing changes."""
+
+    space: int
+    rows: slice
+    basis: Basis | None
+
+    @property
+    def width(self) -> int:
+        """Its length afterwards."""
+        return self.rows.stop - self.rows.start if self.basis is None else self.basis.width
+
+
+@dataclass(eq=False)
+class Layout:
+    """The spaces of an analysis, their bases, and how every feature is made of them."""
+
+    spaces: list[Space]
+    runs: dict[Feature, list[Run]]
+    bases: list[Basis | None] = field(default_factory=list)
+    marks: dict[tuple[Feature, int], float | None] = field(default_factory=dict)
+
+    def rest(self, feature: Feature, run: Run) -> Tensor | None:
+        """``r``, what of the constant is not in the basis; None if nothing is."""
+        c = feature.span.c
+        if c is None or run.basis is None:
+            return None
+        c = c[run.rows]
+        r = c - run.basis.U @ (run.basis.U.mT @ c)
+        r = r - run.basis.U @ (run.basis.U.mT @ r)
+        return None if float(r.norm()) <= 1e-14 * float(c.norm()) else r
+
+
+def lay_out(analysis: Analysis, whole: set[Feature], unmarked: set[Feature], tol: float | None) -> Layout:
+    """Find spaces and bases.
+
+    Parameters
+    ----------
+    analysis : Analysis
+    whole : set of features
+        Whose constant has to be in the basis, besides those at radial activations.
+    unmarked : set of features
+        In whose spaces there can be no mark.
+    tol : float, optional
+        Singular values below this share of the largest count as 0.
+    """
+    layout = _spaces(analysis)
+    members: list[list[tuple[Feature, Run]]] = [[] for _ in layout.spaces]
+    for feature, runs in layout.runs.items():
+        for run in runs:
+            members[run.space].append((feature, run))
+    whole = whole | {f for _, a, _, b in analysis.radial for f in (a, b)}
+    below = _below(whole)
+    for index, space in enumerate(layout.spaces):
+        layout.bases.append(None)
+        if space.why is None:
+            layout.bases[index] = _basis(analysis, layout, index, members[index], whole, below, unmarked, tol)
+    for runs in layout.runs.values():
+        for run in runs:
+            run.basis = layout.bases[run.space]
+    return layout
+
+
+def _below(features: set[Feature]) -> set[Feature]:
+    """The features and all they are made of."""
+    found: set[Feature] = set()
+    todo = list(features)
+    while todo:
+        feature = todo.pop()
+        if feature not in found:
+            found.add(feature)
+            todo += [part for part, _ in feature.made_of]
+    return found
+
+
+def _basis(
+    analysis: Analysis,
+    layout: Layout,
+    index: int,
+    members: list[tuple[Feature, Run]],
+    whole: set[Feature],
+    below: set[Feature],
+    unmarked: set[Feature],
+    tol: float | None,
+) -> Basis | None:
+    outputs = {out for _, _, _, out in analysis.radial}
+    marker = None
+    if not any(feature in unmarked for feature, _ in members):
+        written = (f for f, _ in members if not f.made_of and f not in outputs and f not in below)
+        marker = next((f for f in written if f.span.c is not None), None)
+    _set_marks(layout, index, members, marker)
+    columns = []
+    for feature, run in members:
+        columns.append(feature.span.directions[run.rows])
+        if feature.span.c is not None and (feature in whole or _edge_needs_it(analysis, layout, feature, index)):
+            columns.append(feature.span.c[run.rows].unsqueeze(1))
+    n = layout.spaces[index].width
+    U = basis_of(torch.cat(columns, dim=1), tol)
+    if U.shape[1] == 0:
+        U = torch.eye(n, 1, dtype=torch.float64)
+    basis = Basis(U, False)
+    read = {use.reads for use in analysis.uses}
+    for feature, run in members:
+        run.basis = basis
+        if feature in read and layout.marks[feature, index] and layout.rest(feature, run) is not None:
+            basis.marked = True
+    return basis if basis.width < n else None
+
+
+def _set_marks(layout: Layout, index: int, members: list[tuple[Feature, Run]], marker: Feature | None) -> None:
+    """Follow the mark from the one writer that sets it through sums and multiples."""
+    size = 1.0 if marker is None or marker.span.c is None else float(marker.span.c.norm()) or 1.0
+    for feature, _ in members:
+        mark: float | None = size if feature is marker else 0.0
+        for part, factor in feature.made_of:
+            if (part, index) in layout.marks and mark is not None:
+                below = layout.marks[part, index]
+                mark = None if below is None else mark + factor * below
+        layout.marks[feature, index] = None if feature.mark is None else mark
+
+
+def _edge_needs_it(analysis: Analysis, layout: Layout, feature: Feature, index: int) -> bool:
+    """Whether a convolution that sees zeros beyond the edge reads it, with no mark to tell where the edge is."""
+    if layout.marks[feature, index]:
+        return False
+    return any(
+        use.reads is feature and use.step.kind == "conv" and padded_with_zeros(use.step.module) for use in analysis.uses
+    )
+
+
+def _spaces(analysis: Analysis) -> Layout:
+    pinned: dict[int, str] = {}
+    for entries, why in analysis.pins:
+        for e in entries:
+            pinned.setdefault(analysis.root(int(e)), why)
+    while True:
+        spaces, place = _grouped(analysis, pinned)
+        runs: dict[Feature, list[Run]] = {}
+        broken = False
+        for feature in analysis.all:
+            runs[feature] = list(_runs(analysis, feature, place))
+            for run in runs[feature]:
+                space = spaces[run.space]
+                roots = [analysis.root(int(e)) for e in feature.entries[run.rows]]
+                if space.why is None and roots != list(space.roots):
+                    broken = True
+                    for root in space.roots:
+                        pinned[int(root)] = "its entries are taken apart or put in another order"
+        if not broken:
+            return Layout(spaces, runs)
+
+
+def _grouped(analysis: Analysis, pinned: dict[int, str]) -> tuple[list[Space], dict[int, tuple[int, int]]]:
+    """Roots that belong to the same groups form a space; ``place`` gives for a root its space and its place there."""
+    signature: dict[int, list[int]] = {}
+    for k, entries in enumerate(analysis.groups):
+        for e in entries:
+            signature.setdefault(analysis.root(int(e)), []).append(k)
+    together: dict[tuple[int, ...], list[int]] = {}
+    for root, groups in signature.items():
+        together.setdefault(tuple(groups), []).append(root)
+    spaces: list[Space] = []
+    place: dict[int, tuple[int, int]] = {}
+    for roots in together.values():
+        why = next((pinned[root] for root in roots if root in pinned), None)
+        writers = list(dict.fromkeys(_written_by(analysis, roots)))
+        for k, root in enumerate(roots):
+            place[root] = (len(spaces), k)
+        spaces.append(Space(" + ".join(writers), len(roots), why, np.array(roots)))
+    return spaces, place
+
+
+def _written_by(analysis: Analysis, roots: list[int]) -> list[str]:
+    wanted = set(roots)
+    return [who for a, b, who in analysis.written if any(analysis.root(e) in wanted for e in range(a, b))]
+
+
+def _runs(analysis: Analysis, feature: Feature, place: dict[int, tuple[int, int]]) -> Iterator[Run]:
+    start, current = 0, None
+    for k, e in enumerate(feature.entries):
+        space, at = place[analysis.root(int(e))]
+        if current is not None and (space != current or at == 0):
+            yield Run(current, slice(start, k), None)
+            start = k
+        current = space
+    if current is not None:
+        yield Run(current, slice(start, len(feature.entries)), None)
+
+
+def numbers(layout: Layout) -> list[dict[str, Any]]:
+    """For each space its name, width before and after, and why it is not smaller."""
+    rows = []
+    for space, basis in zip(layout.spaces, layout.bases, strict=True):
+        why = space.why or ("every direction of it is used" if basis is None else "")
+        after = space.width if basis is None else basis.width
+        rows.append({"space": space.name, "before": space.width, "after": after, "why": why})
+    return rows

@@ -1,0 +1,158 @@
+"""Compress any module that has radial parts: analysis, bases, surgery on a copy, certificate."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InvalidValue
+from .bases import Layout, lay_out, numbers
+from .graph import Analysis, Feature, Use, double
+from .norms import fold
+from .program import trace
+from .spans import AffineSet, basis_of
+from .surgery import Change, block_widths, changes, install
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class SpaceReport:
+    """One space: who writes it, its width before and after, and why it is not smaller."""
+
+    space: str
+    before: int
+    after: int
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Smaller(Generic[ModelT]):
+    """A smaller copy of a model, and what became of its spaces."""
+
+    network: ModelT
+    spaces: tuple[SpaceReport, ...]
+
+
+def compress_model(
+    model: ModelT, inputs: Sequence[Tensor], *, tol: float | None = None, data: Tensor | None = None
+) -> Smaller[ModelT]:
+    """A copy of the model with every space in its smallest basis; nothing is measured yet."""
+    small = copy.deepcopy(model)
+    steps = trace(small, inputs)
+    while fold(small, steps):
+        steps = trace(small, inputs)
+    parameters = dict(small.named_parameters(remove_duplicate=False))
+    hulls = {}
+    if data is not None:
+        first = next(step for step in steps if step.kind == "input")
+        hulls[first.output.name if first.output is not None else ""] = affine_hull(data)
+    analysis = Analysis(steps, parameters, hulls)
+    ties = _ties(small)
+    shared = _shared(analysis, ties, parameters)
+    while True:
+        layout = lay_out(analysis, shared, shared, tol)
+        found = changes(analysis, layout)
+        conflicts = list(_conflicts(analysis, layout, found, ties, parameters))
+        if not conflicts:
+            break
+        for feature, why in conflicts:
+            analysis.pin(feature, why)
+    install(small, found, analysis, layout)
+    return Smaller(small, tuple(SpaceReport(**row) for row in numbers(layout)))
+
+
+def affine_hull(data: Tensor) -> AffineSet:
+    """The smallest affine set with all rows in it."""
+    rows = double(data).flatten(1) if data.ndim == 2 else double(data).reshape(-1, data.shape[-1])
+    c = rows.mean(dim=0)
+    return AffineSet(rows.shape[1], c, {"data": basis_of((rows - c).mT)})
+
+
+def _names(use: Use) -> dict[str, str]:
+    """Parameter names of a use, and what they are in a `Change`."""
+    path = use.step.path or ""
+    if use.step.kind == "parameter":
+        return {path: "weight"}
+    return {f"{path}.weight": "weight", f"{path}.bias": "bias"}
+
+
+def _ties(model: nn.Module) -> list[list[str]]:
+    """Names of parameters that are one and the same tensor."""
+    by_id: dict[int, list[str]] = {}
+    for name, p in model.named_parameters(remove_duplicate=False):
+        by_id.setdefault(id(p), []).append(name)
+    return [names for names in by_id.values() if len(names) > 1]
+
+
+def _shared(analysis: Analysis, ties: list[list[str]], parameters: Mapping[str, Tensor]) -> set[Feature]:
+    """Features of parameters that serve in several places: all must change in the same way."""
+    count: dict[str, int] = {}
+    for use in analysis.uses:
+        for name in _names(use):
+            count[name] = count.get(name, 0) + 1
+    tied = {name for names in ties for name in names}
+    found: set[Feature] = set()
+    for use in analysis.uses:
+        if any(count[name] > 1 or name in tied for name in _names(use) if name in parameters):
+            found |= {f for f in (use.reads, use.writes) if f is not None}
+    return found
+
+
+def _conflicts(
+    analysis: Analysis, layout: Layout, found: list[Change], ties: list[list[str]], parameters: Mapping[str, Tensor]
+) -> Iterator[tuple[Feature, str]]:
+    """Parameters that would have to become two different things at once."""
+    new: dict[str, list[Tensor]] = {}
+    for change in found:
+        for name, attribute in _names(change.use).items():
+            value = getattr(change, attribute)
+            if value is not None and name in parameters:
+                new.setdefault(name, []).append(value)
+    for use in analysis.uses:  # a place where nothing changes wants the tensor as it is
+        if not any(use is change.use for change in found):
+            for name in _names(use):
+                if name in new:
+                    new[name].append(double(parameters[name]))
+    for names in [*ties, *([name] for name in new)]:
+        wanted = [value for name in names for value in new.get(name, [])]
+        if wanted and any(name not in new for name in names):
+            wanted.append(double(parameters[names[0]]))
+        if any(not _close(wanted[0], value) for value in wanted[1:]):
+            for use in analysis.uses:
+                if set(_names(use)) & set(names):
+                    for feature in (use.reads, use.writes):
+                        if feature is not None:
+                            yield feature, f"{' and '.join(names)} serves in places that need different bases"
+    sizes: dict[str, list[int]] = {}
+    for step, feature, blocks, _ in analysis.radial:
+        path = step.path or ""
+        here = block_widths(blocks, feature, layout.runs[feature])
+        if len(blocks) > 1 and sizes.setdefault(path, here) != here:
+            yield feature, f"{path} is used in places that need blocks of different sizes"
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and bool(
+        (a - b).abs().max() <= 1e-11 * max(float(a.abs().max()), 1e-300) if a.numel() else True
+    )
+
+
+def check_parameters(model: nn.Module) -> None:
+    """Refuse what has no ordinary numbers."""
+    for name, p in (*model.named_parameters(), *model.named_buffers()):
+        if p.device.type == "meta":
+            raise InvalidValue(f"{name} is on the meta device and has no values; load weights, then compress")
+        if p.is_complex():
+            raise InvalidValue(
+                f"{name} is complex; a norm of complex entries is not what radial activations rescale by"
+            )
+        if p.is_sparse or p.is_quantized or p.layout != torch.strided:
+            raise InvalidValue(f"{name} is sparse or quantised; compress needs ordinary tensors")
+        if p.is_floating_point() and not bool(p.isfinite().all()):
+            raise InvalidValue(f"{name} holds NaN or infinite values; nothing was compressed")

@@ -1,0 +1,122 @@
+"""What `compress` gives back for a model of any kind: the small copy, its certificate, its spaces, a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from .certificate import Certificate
+from .general import SpaceReport
+from .result import interleaved_times
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelCompression(Generic[ModelT]):
+    """A compressed model and what is known about it.
+
+    Attributes
+    ----------
+    network : nn.Module
+        The small model: the user's own class, with smaller layers.
+    certificate : Certificate
+        Measured gaps.
+    original : nn.Module
+        The model that was compressed; not a copy.
+    spaces : tuple of SpaceReport
+        For each space of hidden features its width before and after, and why it is not smaller.
+    """
+
+    network: ModelT
+    certificate: Certificate
+    original: ModelT
+    spaces: tuple[SpaceReport, ...]
+    inputs: tuple[Tensor, ...]
+
+    def report(self, timing: bool = False) -> str:
+        """A table for people: spaces, parameters, bytes and multiply-adds before and after, the gaps; time if asked.
+
+        >>> import torch, radnet
+        >>> from torch import nn
+        >>> model = nn.Sequential(nn.Linear(3, 64), radnet.Squash(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+        >>> print(radnet.compress(model).report())  # doctest: +ELLIPSIS
+        space                         before     after  why not smaller
+        0                                 64         4
+        2                                 64        64  3 (ReLU) does not commute with a change of basis
+        4                                  2         2  it is an output of the model
+        parameters                     4,546       ...
+        """
+        lines = [f"{'space':<28}{'before':>8}{'after':>10}  why not smaller"]
+        for s in self.spaces:
+            name = s.space if len(s.space) <= 26 else s.space[:23] + "..."
+            lines.append(f"{name:<28}{s.before:>8,}{s.after:>10,}  {s.why}".rstrip())
+        for what, measure in (("parameters", parameters), ("bytes", stored_bytes), ("multiply-adds a row", self._work)):
+            a, b = measure(self.original), measure(self.network)
+            more = f"  ({a / b:.1f} times fewer)" if b else ""
+            lines.append(f"{what:<28}{a:>8,}{b:>10,}{more}")
+        if timing:
+            lines += [self._timed_line(rows) for rows in (1, 256)]
+        return "\n".join([*lines, "", str(self.certificate)])
+
+    def _work(self, model: nn.Module) -> int:
+        return multiply_adds(model, self.inputs) // len(self.inputs[0])
+
+    def _timed_line(self, rows: int) -> str:
+        batch = [x[torch.arange(rows) % len(x)] if len(x) == len(self.inputs[0]) else x for x in self.inputs]
+        a, b = interleaved_times(_Bound(self.original, batch[1:]), _Bound(self.network, batch[1:]), batch[0])
+        return f"{f'µs, batch {rows}':<28}{a * 1e6:>8,.0f}{b * 1e6:>10,.0f}  ({a / b:.1f} times faster)"
+
+
+class _Bound(nn.Module):
+    """A model with all inputs but the first given."""
+
+    def __init__(self, model: nn.Module, others: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.model, self.others = model, list(others)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.model(x, *self.others)
+
+
+def parameters(model: nn.Module) -> int:
+    """Numbers in the parameters, shared ones once."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def stored_bytes(model: nn.Module) -> int:
+    """Bytes of the parameters, shared ones once."""
+    return sum(p.numel() * p.element_size() for p in model.parameters())
+
+
+def multiply_adds(model: nn.Module, inputs: Sequence[Tensor]) -> int:
+    """Multiplications in linear and convolutional layers, for these inputs.
+
+    >>> multiply_adds(nn.Linear(3, 5), [torch.zeros(2, 3)])
+    30
+    """
+    with _counting(model) as counts, torch.no_grad():
+        model(*inputs)
+    return sum(counts)
+
+
+@contextmanager
+def _counting(model: nn.Module) -> Iterator[list[int]]:
+    counts: list[int] = []
+
+    def count(m: Any, _: Any, output: Tensor) -> None:
+        each = m.weight[0].numel()
+        counts.append(output.numel() * each)
+
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd)]
+    handles = [m.register_forward_hook(count) for m in layers]
+    try:
+        yield counts
+    finally:
+        for handle in handles:
+            handle.remove()

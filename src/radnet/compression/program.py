@@ -1,0 +1,280 @@
+"""A model as a list of steps between tensors, whichever way it was traced.
+
+`torch.fx` follows the model's own Python; radial activations and norm layers stay whole. Each step has a kind that the
+analysis knows ("linear", "add", "radial", ...), or "unknown" with the name of what it is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from ..activations import RadialActivation
+from ..errors import InvalidValue
+from ..network import RadNet
+
+_CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+_ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+_SAME = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+_NORMS = (nn.RMSNorm, nn.LayerNorm)
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor that flows through the model: its shape, and the step that makes it."""
+
+    name: str
+    shape: tuple[int, ...]
+    floating: bool
+
+
+@dataclass(eq=False)
+class Step:
+    """One operation: what kind, which module or parameter, tensors in, tensors out."""
+
+    kind: str
+    name: str
+    inputs: tuple[Value, ...]
+    output: Value | None
+    module: nn.Module | None = None
+    path: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def trace(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
+    """The steps of a model on the given inputs.
+
+    Raises
+    ------
+    InvalidValue
+        If the model cannot be traced: the message has the place and what would help.
+    """
+    tracer = _Tracer()
+    try:
+        graph = tracer.trace(model)
+    except Exception as error:
+        raise InvalidValue(
+            f"{type(model).__name__} cannot be traced ({_place(error)}{type(error).__name__}: {error}); control flow "
+            "that depends on data, and writing into tensors, have to move out of forward"
+        ) from error
+    module = fx.GraphModule(tracer.root, graph)
+    shapes = _Shapes(module)
+    with torch.no_grad():
+        shapes.run(*inputs)
+    return list(_steps(module, shapes.found))
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.record_stack_traces = True  # so that a reason can quote the line
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, RadialActivation | nn.RMSNorm) or super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(
+        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if isinstance(m, RadNet) and not _has_hooks(m):  # its forward checks its input, which is not there yet
+            x = args[0] if args else next(iter(kwargs.values()))
+            for layer, rho in zip(m.layers, m.rescalings, strict=True):
+                x = rho(layer(x))
+            return x
+        return super().call_module(m, forward, args, kwargs)
+
+
+class _Shapes(fx.Interpreter):
+    """Runs the graph once and keeps the shape and kind of every tensor."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.found: dict[fx.Node, Any] = {}
+
+    def run_node(self, n: fx.Node) -> Any:
+        result = super().run_node(n)
+        self.found[n] = (tuple(result.shape), result.is_floating_point()) if isinstance(result, Tensor) else None
+        return result
+
+
+def _steps(module: fx.GraphModule, shapes: dict[fx.Node, Any]) -> Iterator[Step]:
+    values: dict[fx.Node, Value] = {}
+    changed = _changed_in_place(module)
+    for node in module.graph.nodes:
+        found = shapes.get(node)
+        output = None
+        if found is not None:
+            output = values[node] = Value(node.name, *found)
+        inputs = tuple(values[n] for n in node.all_input_nodes if n in values)
+        kind, name, part, path, options = _describe(module, node, values)
+        if node in changed:
+            kind, options = ("output" if kind == "output" else "unknown"), {"why": "is changed in place"}
+        yield Step(kind, name, inputs, output, part, path, options)
+
+
+_Description = tuple[str, str, nn.Module | None, str | None, dict[str, Any]]
+
+
+def _describe(module: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Value]) -> _Description:
+    if node.op in ("placeholder", "output"):
+        return ("input" if node.op == "placeholder" else "output"), node.name, None, None, {}
+    if node.op == "get_attr":
+        return "parameter", str(node.target), None, str(node.target), {}
+    if node.op == "call_module":
+        path = str(node.target)
+        part = module.get_submodule(path)
+        kind, options = _module_kind(part)
+        if len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
+            kind, options = "unknown", {"why": "is called with more than one tensor"}
+        return kind, path, part, path, options
+    kind, options = _function_kind(node, values)
+    return kind, _function_name(node), None, None, options
+
+
+def _module_kind(m: nn.Module) -> tuple[str, dict[str, Any]]:
+    """What the analysis calls a module; exactly these classes, since a subclass may do anything."""
+    if _has_hooks(m):
+        return "unknown", {"why": "has hooks"}
+    if hasattr(m, "parametrizations"):
+        return "unknown", {"why": "is parametrized"}
+    if isinstance(m, RadialActivation):
+        known = type(m).forward is RadialActivation.forward or type(m).__module__ == RadialActivation.__module__
+        return ("radial", {}) if known else ("unknown", {"why": "has a forward of its own"})
+    kind = type(m)
+    if kind is nn.Linear:
+        return "linear", {}
+    if kind in _CONVS and m.groups == 1:
+        return "conv", {}
+    if kind in _CONVS:
+        return "unknown", {"why": "is a grouped convolution, which ties channels together"}
+    if kind is nn.Embedding and m.max_norm is None and not m.sparse:
+        return "embedding", {}
+    if kind in _SAME and not (m.training and kind is not nn.Identity):
+        return "same", {}
+    if kind is nn.Flatten:
+        return "flatten", {"start": m.start_dim, "end": m.end_dim}
+    if kind in _POOLS:
+        padded = any(_tuple(m.padding)) and m.count_include_pad
+        return "pool", {"zeros": padded}
+    if kind in _ADAPTIVE:
+        return "pool", {"zeros": False}
+    return "unknown", {}
+
+
+_ADD = (operator.add, torch.add)
+_SUB = (operator.sub, torch.sub)
+_MUL = (operator.mul, torch.mul)
+_DIV = (operator.truediv, torch.div, torch.true_divide)
+_MEAN = ("mean", torch.mean)
+
+
+def _function_kind(node: fx.Node, values: dict[fx.Node, Value]) -> tuple[str, dict[str, Any]]:
+    target, args = node.target, node.args
+    tensors = [a for a in args if isinstance(a, fx.Node)]
+    numbers = [a for a in args if isinstance(a, int | float) and not isinstance(a, bool)]
+    if target in (*_ADD, "add") and len(tensors) == 2 and not node.kwargs:
+        return "add", {"signs": (1.0, 1.0)}
+    if target in (*_SUB, "sub") and len(tensors) == 2 and not node.kwargs:
+        return "add", {"signs": (1.0, -1.0)}
+    if target in (operator.neg, torch.neg, "neg"):
+        return "scale", {"factor": -1.0}
+    if target in (*_MUL, "mul") and len(tensors) == 1 and len(numbers) == 1:
+        return "scale", {"factor": float(numbers[0])}
+    if target in (*_DIV, "div") and len(tensors) == 1 and args[0] is tensors[0] and len(numbers) == 1:
+        return "scale", {"factor": 1 / float(numbers[0])} if numbers[0] else {"factor": float("nan")}
+    if target in (torch.cat, torch.concat) and isinstance(args[0], list | tuple):
+        return "cat", {"dim": args[1] if len(args) > 1 else node.kwargs.get("dim", 0)}
+    if target in (torch.flatten, "flatten"):
+        return "flatten", {
+            "start": args[1] if len(args) > 1 else node.kwargs.get("start_dim", 0),
+            "end": args[2] if len(args) > 2 else node.kwargs.get("end_dim", -1),
+        }
+    if target in _MEAN and (len(args) > 1 or "dim" in node.kwargs):
+        return "mean", {
+            "dim": args[1] if len(args) > 1 else node.kwargs["dim"],
+            "keepdim": args[2] if len(args) > 2 else node.kwargs.get("keepdim", False),
+        }
+    if target in ("permute", torch.permute):
+        order = args[1:] if len(args) > 2 else args[1]
+        return "permute", {"order": order}
+    if target in ("transpose", torch.transpose) and len(args) == 3:
+        return "transpose", {"pair": args[1:]}
+    if target in ("contiguous", "clone"):
+        return "same", {}
+    return "unknown", {}
+
+
+def _function_name(node: fx.Node) -> str:
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
+    line = (node.stack_trace or "").strip().splitlines()
+    return f"{name} ({line[-1].strip()})" if line else str(name)
+
+
+def _changed_in_place(module: fx.GraphModule) -> set[fx.Node]:
+    """Nodes whose tensor some operation writes into, with all that share its memory."""
+    changed: set[fx.Node] = set()
+    for node in module.graph.nodes:
+        inplace = (
+            (node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).startswith("__"))
+            or (node.op == "call_function" and getattr(node.target, "__name__", "").startswith("i")
+                and node.target in _INPLACE)
+            or (node.op == "call_function" and node.kwargs.get("inplace"))
+            or (node.op == "call_function" and "out" in node.kwargs)
+            or (node.op == "call_module" and getattr(module.get_submodule(str(node.target)), "inplace", False))
+        )  # fmt: skip
+        if inplace:
+            changed |= _sharing(node, module)
+            for n in node.all_input_nodes:
+                changed |= _sharing(n, module)
+    return changed
+
+
+_INPLACE = (
+    operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod,
+    operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor,
+)  # fmt: skip
+
+
+def _sharing(node: fx.Node, module: fx.GraphModule) -> set[fx.Node]:
+    """The node and everything that may share its memory: we do not know which functions return views."""
+
+    def may_be_view(n: fx.Node) -> bool:
+        if n.op == "call_module":
+            return isinstance(module.get_submodule(str(n.target)), (*_SAME, nn.Flatten))
+        return n.op in ("call_method", "call_function")
+
+    found: set[fx.Node] = set()
+    todo = [node]
+    while todo:
+        n = todo.pop()
+        if n in found or n.op == "output":
+            continue
+        found.add(n)
+        if may_be_view(n):
+            todo += n.all_input_nodes
+        todo += [user for user in n.users if may_be_view(user)]
+    return found
+
+
+def _has_hooks(m: nn.Module) -> bool:
+    return bool(m._forward_hooks or m._forward_pre_hooks)
+
+
+def _tuple(x: Any) -> tuple[Any, ...]:
+    return tuple(x) if isinstance(x, list | tuple) else (x,)
+
+
+def _place(error: Exception) -> str:
+    """The last line of the user's code on the way to an error."""
+    trace, found = error.__traceback__, ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if "torch" not in file and "radnet" not in file:
+            found = f"{file.rsplit('/', 1)[-1]}, line {trace.tb_lineno}: "
+        trace = trace.tb_next
+    return found
