@@ -48,7 +48,7 @@ class Step:
 
 
 def trace(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
-    """The steps of a model on the given inputs.
+    """The steps of a model on the given inputs, by `torch.fx`.
 
     Raises
     ------
@@ -70,13 +70,18 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
     return list(_steps(module, shapes.found))
 
 
+def whole_module(m: nn.Module) -> bool:
+    """Modules that are one step, however many operations they are made of."""
+    return isinstance(m, RadialActivation | nn.RMSNorm | nn.LayerNorm | nn.modules.batchnorm._BatchNorm)
+
+
 class _Tracer(fx.Tracer):
     def __init__(self) -> None:
         super().__init__()
         self.record_stack_traces = True  # so that a reason can quote the line
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, RadialActivation | nn.RMSNorm) or super().is_leaf_module(m, module_qualified_name)
+        return whole_module(m) or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -106,6 +111,8 @@ def _steps(module: fx.GraphModule, shapes: dict[fx.Node, Any]) -> Iterator[Step]
     values: dict[fx.Node, Value] = {}
     changed = _changed_in_place(module)
     for node in module.graph.nodes:
+        if node.op == "get_attr" and not node.users:
+            continue
         found = shapes.get(node)
         output = None
         if found is not None:
@@ -128,7 +135,7 @@ def _describe(module: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Value
     if node.op == "call_module":
         path = str(node.target)
         part = module.get_submodule(path)
-        kind, options = _module_kind(part)
+        kind, options = module_kind(part)
         if len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
             kind, options = "unknown", {"why": "is called with more than one tensor"}
         return kind, path, part, path, options
@@ -136,7 +143,7 @@ def _describe(module: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Value
     return kind, _function_name(node), None, None, options
 
 
-def _module_kind(m: nn.Module) -> tuple[str, dict[str, Any]]:
+def module_kind(m: nn.Module) -> tuple[str, dict[str, Any]]:
     """What the analysis calls a module; exactly these classes, since a subclass may do anything."""
     if _has_hooks(m):
         return "unknown", {"why": "has hooks"}

@@ -1,0 +1,233 @@
+"""The steps of a model by way of `torch.export`, for models whose Python `torch.fx` cannot follow.
+
+An exported program is a list of operations on tensors; each remembers the module it came from. Operations of one call of a
+radial activation or a norm layer become one step again, those of a linear layer, a convolution or an embedding are found by
+the parameter they use, and the rest by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from .program import Step, Value, module_kind, whole_module
+
+_LAYERS = {
+    "aten.linear.default": ("linear", 0, 1),
+    "aten.conv1d.default": ("conv", 0, 1),
+    "aten.conv2d.default": ("conv", 0, 1),
+    "aten.conv3d.default": ("conv", 0, 1),
+    "aten.conv1d.padding": ("conv", 0, 1),
+    "aten.conv2d.padding": ("conv", 0, 1),
+    "aten.conv3d.padding": ("conv", 0, 1),
+    "aten.embedding.default": ("embedding", 1, 0),
+}
+
+
+def trace_exported(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
+    """The steps of a model on the given inputs; raises whatever `torch.export` raises."""
+    program = torch.export.export(model, tuple(inputs), strict=False)
+    return list(_Reader(model, program).steps())
+
+
+class _Reader:
+    def __init__(self, model: nn.Module, program: torch.export.ExportedProgram) -> None:
+        signature = program.graph_signature
+        self.model, self.graph = model, program.graph_module.graph
+        self.states = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        self.states.update(getattr(signature, "inputs_to_lifted_tensor_constants", {}))
+        self.values: dict[fx.Node, Value] = {}
+        self.changed = _changed_in_place(self.graph)
+        self.calls = self._whole_calls()
+
+    def steps(self) -> Iterator[Step]:
+        """All steps, in order."""
+        for node in self.graph.nodes:
+            call = self.calls.get(node)
+            if call is not None:
+                if node is call["last"]:
+                    yield self._call(node, call)
+                elif call["broken"]:
+                    yield self._unknown(node, "is used from inside")
+                continue
+            if node.op == "output":
+                yield Step("output", "output", self._inputs(node), None)
+            elif node.op == "placeholder":
+                step = self._placeholder(node)
+                if step is not None:
+                    yield step
+            elif "_assert" not in str(node.target):
+                yield self._operation(node)
+
+    def _value(self, node: fx.Node) -> Value | None:
+        found = node.meta.get("val")
+        if not isinstance(found, Tensor):
+            return None
+        self.values[node] = Value(node.name, tuple(int(k) for k in found.shape), found.is_floating_point())
+        return self.values[node]
+
+    def _inputs(self, node: fx.Node) -> tuple[Value, ...]:
+        return tuple(self.values[n] for n in node.all_input_nodes if n in self.values)
+
+    def _placeholder(self, node: fx.Node) -> Step | None:
+        if node.name not in self.states:
+            return Step("input", node.name, (), self._value(node))
+        plain = [user for user in node.users if self._layer(user) is None and user not in self.calls]
+        if not plain:
+            return None
+        path = self.states[node.name]
+        return Step("parameter", path, (), self._value(node), None, path)
+
+    def _layer(self, node: fx.Node) -> tuple[str, nn.Module, str, fx.Node] | None:
+        """Kind, module, path and input of an operation that belongs to a layer of a class we know."""
+        known = _LAYERS.get(str(node.target))
+        if known is None:
+            return None
+        kind, x, w = known
+        weight = node.args[w]
+        name = self.states.get(weight.name, "") if isinstance(weight, fx.Node) else ""
+        path, _, attribute = name.rpartition(".")
+        if attribute != "weight" or not isinstance(node.args[x], fx.Node):
+            return None
+        module = self._owner(node, path)
+        if module is None or module_kind(module)[0] != kind:
+            return None
+        return kind, module, self._path(node, path), node.args[x]  # type: ignore[return-value]
+
+    def _path(self, node: fx.Node, path: str) -> str:
+        """The path of the module that is running; a tied weight is known by another one's name."""
+        stack = list(node.meta.get("nn_module_stack", {}).values())
+        inner = stack[-1][0] if stack else path
+        return inner if isinstance(inner, str) and inner else path
+
+    def _owner(self, node: fx.Node, path: str) -> nn.Module | None:
+        try:
+            return self.model.get_submodule(self._path(node, path))
+        except AttributeError:
+            return None
+
+    def _operation(self, node: fx.Node) -> Step:
+        if node in self.changed:
+            return self._unknown(node, "is changed in place")
+        layer = self._layer(node)
+        if layer is not None:
+            kind, module, path, x = layer
+            inputs = (self.values[x],) if x in self.values else ()
+            return Step(kind, path, inputs, self._value(node), module, path)
+        kind, options = _kind(node)
+        inputs = self._inputs(node)
+        return Step(kind, _name(node), inputs, self._value(node), None, None, options)
+
+    def _unknown(self, node: fx.Node, why: str) -> Step:
+        inputs = self._inputs(node)
+        return Step("unknown", _name(node), inputs, self._value(node), None, None, {"why": why})
+
+    # --- calls of modules that stay whole
+
+    def _whole_calls(self) -> dict[fx.Node, dict[str, Any]]:
+        """For every operation inside a call of such a module: its path, what goes in, the operation that comes out."""
+        calls: list[tuple[str, list[fx.Node]]] = []
+        before = None
+        for node in self.graph.nodes:
+            stack = [path for path, _ in node.meta.get("nn_module_stack", {}).values() if isinstance(path, str) and path]
+            path = next((path for path in stack if self._stays_whole(path)), None)
+            if path is not None and path == before:
+                calls[-1][1].append(node)
+            elif path is not None:
+                calls.append((path, [node]))
+            before = path
+        fixed: set[fx.Node] = set()  # what depends on parameters alone
+        for node in self.graph.nodes:
+            state = node.op == "get_attr" or (node.op == "placeholder" and node.name in self.states)
+            if state or (node.op == "call_function" and all(n in fixed for n in node.all_input_nodes)):
+                fixed.add(node)
+        found: dict[fx.Node, dict[str, Any]] = {}
+        for path, nodes in calls:
+            inside = set(nodes)
+            leaving = [n for n in nodes if n not in fixed and any(user not in inside for user in n.users)]
+            entering = [m for n in nodes for m in n.all_input_nodes if m not in inside and m not in fixed]
+            call = {
+                "path": path,
+                "input": entering[0] if len(set(entering)) == 1 else None,
+                "last": leaving[-1] if leaving else nodes[-1],
+                "broken": len(leaving) != 1 or len(set(entering)) != 1 or bool(inside & self.changed),
+            }
+            found.update(dict.fromkeys(nodes, call))
+        return found
+
+    def _stays_whole(self, path: str) -> bool:
+        try:
+            return whole_module(self.model.get_submodule(path))
+        except AttributeError:
+            return False
+
+    def _call(self, node: fx.Node, call: dict[str, Any]) -> Step:
+        if call["broken"]:
+            return self._unknown(node, "is used from inside")
+        module = self.model.get_submodule(call["path"])
+        kind, options = module_kind(module)
+        inputs = (self.values[call["input"]],) if call["input"] in self.values else ()
+        return Step(kind, call["path"], inputs, self._value(node), module, call["path"], options)
+
+
+def _kind(node: fx.Node) -> tuple[str, dict[str, Any]]:
+    target, args = str(node.target), node.args
+    tensors = [a for a in args if isinstance(a, fx.Node)]
+    number = next((a for a in args if isinstance(a, int | float) and not isinstance(a, bool)), None)
+    if target in ("aten.add.Tensor", "aten.sub.Tensor") and len(tensors) == 2 and not node.kwargs:
+        return "add", {"signs": (1.0, 1.0 if "add" in target else -1.0)}
+    if target == "aten.neg.default":
+        return "scale", {"factor": -1.0}
+    if target == "aten.mul.Tensor" and len(tensors) == 1 and number is not None:
+        return "scale", {"factor": float(number)}
+    if target == "aten.div.Tensor" and len(tensors) == 1 and number:
+        return "scale", {"factor": 1 / float(number)}
+    if target == "aten.cat.default":
+        return "cat", {"dim": args[1] if len(args) > 1 else 0}
+    if target == "aten.flatten.using_ints":
+        return "flatten", {"start": args[1] if len(args) > 1 else 0, "end": args[2] if len(args) > 2 else -1}
+    if target == "aten.mean.dim":
+        return "mean", {"dim": args[1], "keepdim": args[2] if len(args) > 2 else False}
+    if target == "aten.permute.default":
+        return "permute", {"order": args[1]}
+    if target == "aten.transpose.int":
+        return "transpose", {"pair": args[1:]}
+    if target.startswith("aten.adaptive_avg_pool"):
+        return "pool", {"zeros": False}
+    if target in ("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default"):
+        padding = args[3] if len(args) > 3 else 0
+        counted = args[5] if len(args) > 5 else True
+        padded = any(padding) if isinstance(padding, list | tuple) else bool(padding)
+        return "pool", {"zeros": padded and bool(counted)}
+    if target in ("aten.contiguous.default", "aten.clone.default", "aten.alias.default"):
+        return "same", {}
+    if target in ("aten.dropout.default", "aten.feature_dropout.default") and args[2] is False:
+        return "same", {}
+    return "unknown", {}
+
+
+def _name(node: fx.Node) -> str:
+    lines = (node.meta.get("stack_trace") or node.stack_trace or "").strip().splitlines()
+    return f"{node.target} ({lines[-1].strip()})" if lines else str(node.target)
+
+
+def _changed_in_place(graph: fx.Graph) -> set[fx.Node]:
+    """Tensors that are written into, with all that may share their memory: everything reached through operations."""
+    changed: set[fx.Node] = set()
+    for node in graph.nodes:
+        name = str(node.target).split(".")[1] if node.op == "call_function" and "." in str(node.target) else ""
+        if not name.endswith("_") or name.endswith("__"):
+            continue
+        todo = [node, *(a for a in node.args[:1] if isinstance(a, fx.Node))]
+        while todo:
+            n = todo.pop()
+            if n in changed or n.op == "output":
+                continue
+            changed.add(n)
+            if str(n.target) not in _LAYERS:
+                todo += [m for m in n.all_input_nodes if m.op == "call_function"]
+            todo += [m for m in n.users if str(m.target) not in _LAYERS and m.op == "call_function"]
+    return changed
