@@ -62,6 +62,17 @@ def test_training_by_columns_is_training_the_network(generator):
 def test_columns_refuses_what_it_cannot_evaluate():
     with pytest.raises(TypeError, match="expected a RadNet, got Linear"):
         Columns(torch.nn.Linear(2, 2))
+
+    class Own(radnet.RadNet):
+        def forward(self, x):
+            return super().forward(x) + 1
+
+    with pytest.raises(TypeError, match="Own has a forward of its own"):
+        Columns(Own((2, 3, 1)))
+    hooked = radnet.RadNet((2, 3, 1))
+    hooked.layers[0].register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match="hooks"):
+        Columns(hooked)(torch.zeros(4, 2))
     with pytest.raises(ValueError, match="Columns"):
         Columns(radnet.RadNet((2, 3, 1)))(torch.zeros(4, 3))
     with pytest.raises(TypeError):

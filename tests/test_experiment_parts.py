@@ -9,6 +9,7 @@ import torch
 import radnet
 from radnet.columns import Columns
 from radnet.experiments import boundaries, images, recovery, report, speed, stability
+from radnet.experiments.figure import streams
 from radnet.experiments.plan import PARTS
 
 
@@ -77,8 +78,11 @@ def test_experiment_3_says_when_a_loss_was_not_reached():
 def test_experiment_3_agrees_from_the_papers_ratio_on():
     def agree(full, reduced):
         run = lambda seconds: speed.Run(10, 0.01, True, (1.0,), seconds)  # noqa: E731
-        t = speed.Trial((2, 3, 4, 5, 6, 2), run(full), run(reduced))
-        return [row.agrees for row in report.rows_of(3, {"paper": [t], "script": [t]}) if row.rule]
+        t = speed.Trial((2, 3, 4, 5, 6, 2), 0.2 * reduced, run(full), run(reduced))
+        rows = report.rows_of(3, {"paper": [t], "script": [t]})
+        by_rows = [row.ours.mean for row in rows if "both by rows" in row.figure]
+        assert by_rows == pytest.approx([full / (10 * 0.2 * reduced)] * 2)
+        return [row.agrees for row in rows if row.rule]
 
     assert agree(2.05, 1.0) == [True, True]
     assert agree(2.03, 1.0) == [False, False]
@@ -186,6 +190,7 @@ def test_experiment_4_runs_four_contestants_and_watches_the_step(pictures):
         assert 0.15 < t.runs["scaled"].acting[0][0] <= 0.25  # a quarter of the rows, by construction
         assert 0 < t.runs["scaled"].acting[0][1] < 0.75
         assert all(t.runs[name].acting[0] == () for name in ("relu", "linear"))
+        assert t.runs["scaled"].shortest == 0 < t.runs["linear"].shortest
     assert recovery.trial(settings, 1) == trials[1]
     figure = recovery.figure(trials, "radial", "train_loss")
     assert figure.mean == pytest.approx(sum(t.runs["radial"].train_loss for t in trials) / 2)
@@ -193,8 +198,8 @@ def test_experiment_4_runs_four_contestants_and_watches_the_step(pictures):
 
 def test_a_step_that_never_acts_is_a_linear_network(pictures):
     """What errata 19 asks to be recorded: with long hidden vectors radial and linear are the same run."""
-    path = pictures(np.random.default_rng(1).integers(200_000, 500_000, (10, 6)))
-    t = recovery.trial(recovery.Settings(epochs=3, copies=10, train=24, noise_scale=0.1, rate=1e-9, mnist=path), 0)
+    path = pictures(np.random.default_rng(1).integers(200, 256, (10, 100)))
+    t = recovery.trial(recovery.Settings(epochs=3, copies=10, train=24, noise_scale=0.1, mnist=path), 0)
     assert all(share == 0 for epoch in t.runs["radial"].acting for share in epoch)
     assert t.runs["radial"].losses == t.runs["linear"].losses
     assert t.runs["scaled"].losses != t.runs["linear"].losses
@@ -223,10 +228,10 @@ def test_experiment_4_refuses_what_makes_no_sense(pictures):
 
 def of_recovery(radial, relu, test=(0.0026, 0.0041), accuracy=1.0, share=0.0):
     def run(train, test):
-        return recovery.Run(train, test, accuracy, accuracy, (1.0, train), ((share, share),) * 2)
+        return recovery.Run(train, test, accuracy, accuracy, (1.0, train), ((share, share),) * 2, 5.0)
 
     runs = {"radial": run(radial, test[0]), "relu": run(relu, test[1])}
-    return recovery.Trial({**runs, "linear": runs["radial"], "scaled": run(1.0, 1.0)})
+    return recovery.Trial(784, {**runs, "linear": runs["radial"], "scaled": run(1.0, 1.0)})
 
 
 def test_experiment_4_agrees_near_the_printed_losses_at_the_published_noise():
@@ -277,6 +282,18 @@ def test_experiment_6_draws_what_it_says(generator):
     assert torch.equal(y, ((x[:, 0].floor() + x[:, 1].floor()) % 2).long())
 
 
+def test_weights_have_nothing_to_do_with_the_data():
+    """The same seed for both would make the weights copies of the first samples."""
+    data, weights = streams(5)
+    x, _ = boundaries.DATA["discs"](32, data)
+    W = boundaries.make_network("relu", (2, 32, 2), weights)[0].weight.detach()
+    correlation = torch.corrcoef(torch.stack([x.flatten(), W.flatten()]))[0, 1]
+    assert abs(float(correlation)) < 0.4
+    same, _ = boundaries.DATA["discs"](32, torch.Generator().manual_seed(5))
+    V = boundaries.make_network("relu", (2, 32, 2), torch.Generator().manual_seed(5))[0].weight.detach()
+    assert abs(float(torch.corrcoef(torch.stack([same.flatten(), V.flatten()]))[0, 1])) > 0.99
+
+
 def test_the_contestants_of_experiment_6_differ_in_their_activations_alone():
     nets = [
         boundaries.make_network(name, (3, 8, 2), torch.Generator().manual_seed(0)) for name in boundaries.CONTESTANTS
@@ -315,6 +332,9 @@ def test_images_are_read_from_files_of_your_own(packed, tmp_path):
     write_idx(tmp_path, pixels, labels, packed)
     expected = torch.from_numpy(pixels[labels == 3].reshape(5, 25).astype(np.float32)) / 255
     assert torch.equal(images.digits(3, tmp_path), expected)
+    np.savez(tmp_path / "unit.npz", x=pixels / 255, y=labels)
+    assert torch.allclose(images.digits(3, tmp_path / "unit.npz"), expected)
+    assert images.digest(expected) == images.digest(expected.clone()) != images.digest(expected.flip(0))
     np.savez(tmp_path / "d.npz", x_train=pixels, y_train=labels)
     assert torch.equal(images.digits(3, tmp_path / "d.npz"), expected)
 
@@ -337,6 +357,23 @@ def test_damaged_image_files_are_refused(tmp_path):
     write_idx(tmp_path, pixels, labels[:2])
     with pytest.raises(ValueError, match="do not belong together"):
         images.digits(0, tmp_path)
+    np.save(tmp_path / "array.npy", pixels)
+    np.savez(tmp_path / "flat.npz", x=np.float64(1), y=np.float64(3))
+    np.savez(tmp_path / "words.npz", x=np.full((3, 4), "a"), y=np.full(3, 3))
+    np.savez(tmp_path / "wild.npz", x=np.full((3, 4), 1e6), y=np.full(3, 3))
+    np.savez(tmp_path / "gone.npz", x=np.full((3, 4), np.nan), y=np.full(3, 3))
+    for name, message in (
+        ("array.npy", "not an .npz"), ("flat.npz", "not an .npz"), ("words.npz", "expected numbers"),
+        ("wild.npz", "expected 0 to 255"), ("gone.npz", "expected 0 to 255"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            images.digits(3, tmp_path / name)
+    np.savez_compressed(tmp_path / "packed.npz", x=np.arange(4000).reshape(10, 400) % 250, y=np.full(10, 3))
+    raw = bytearray((tmp_path / "packed.npz").read_bytes())
+    raw[120:200] = bytes(80)
+    (tmp_path / "packed.npz").write_bytes(raw)
+    with pytest.raises(ValueError, match="not an .npz"):
+        images.digits(3, tmp_path / "packed.npz")
     (tmp_path / "bad.npz").write_bytes(b"not a zip")
     with pytest.raises(ValueError, match="not an .npz file"):
         images.digits(0, tmp_path / "bad.npz")

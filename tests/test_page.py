@@ -143,7 +143,17 @@ def test_305_parameters_become_34(window):
 
 @needs_chromium
 @pytest.mark.parametrize(
-    ("text", "said"), [("3", "at least two widths"), ("1, x, 2", "x is not a width"), ("1, 0", "0 is not")]
+    ("text", "said"),
+    [
+        ("3", "at least two widths"),
+        ("1, x, 2", "x is not a width"),
+        ("1, 0", "0 is not"),
+        ("1,,2", "Nothing is not"),
+        ("0x10, 2", "0x10 is not"),
+        ("-1, 2", "-1 is not"),
+        ("1e3, 2", "1e3 is not"),
+        ("5, 5", "nothing is to be taken away"),
+    ],
 )
 def test_widths_that_are_none_are_told(window, text, said):
     put(window, "widths", text)

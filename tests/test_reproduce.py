@@ -181,7 +181,8 @@ def test_a_trial_that_was_cut_short_is_run_again(tmp_path):
     jobs = plan([1], trials=2)
     runner.open_folder(tmp_path, jobs)
     answers = runner.run(jobs, tmp_path)
-    for damaged in (b"", b"{", b"[]", b'{"job": 1}', json.dumps({**answers[jobs[0].name], "job": {}}).encode()):
+    hollow = json.dumps({**answers[jobs[0].name], "trial": {}}).encode()
+    for damaged in (b"", b"{", b"[]", b'{"job": 1}', hollow, json.dumps({**answers[jobs[0].name], "job": {}}).encode()):
         (tmp_path / "trials" / f"{jobs[0].name}.json").write_bytes(damaged)
         assert runner.finished(tmp_path, jobs[0]) is None
     assert runner.run(jobs, tmp_path)[jobs[0].name]["trial"] == answers[jobs[0].name]["trial"]
@@ -210,6 +211,12 @@ def test_a_trial_that_fails_says_which_and_the_others_are_kept(tmp_path):
     )
     with pytest.raises(TrialFailed, match="TypeError"):
         runner.run([strange], tmp_path)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31, 2**62, True, 1.0])
+def test_seeds_that_would_wrap_around_are_refused(seed):
+    with pytest.raises(InvalidValue, match="seed="):
+        plan([1], seed=seed)
 
 
 def test_a_worker_that_dies_is_noticed(tmp_path, monkeypatch):
@@ -256,6 +263,71 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path):
     tmp_path.chmod(0o700)
 
 
+def test_force_removes_what_is_ours_and_refuses_what_is_not(tmp_path, no_page):
+    reproduce(tmp_path, [1], trials=1)
+    for name in ("notes.tmp", "experiment-mine.csv", "trials/mine.txt"):
+        (tmp_path / name).write_text("mine")
+        before = listing(tmp_path)
+        with pytest.raises(InvalidValue, match="not a run of radnet"):
+            reproduce(tmp_path, [1], trials=1, force=True)
+        assert listing(tmp_path) == before
+        (tmp_path / name).unlink()
+    (tmp_path / ".DS_Store").write_text("")  # what a desktop leaves everywhere is in nobody's way
+    assert reproduce(tmp_path, [1], trials=1).found
+    assert not reproduce(tmp_path, [1], trials=1, force=True).found
+    (tmp_path / "trials").rename(tmp_path.parent / "elsewhere")
+    (tmp_path / "trials").symlink_to(tmp_path.parent / "elsewhere")
+    with pytest.raises(InvalidValue, match="trials"):
+        reproduce(tmp_path, [1], trials=1, force=True)
+    assert list((tmp_path.parent / "elsewhere").iterdir())
+
+
+def test_two_runs_do_not_work_in_one_folder(tmp_path):
+    pytest.importorskip("fcntl")
+    with runner.locked(tmp_path), pytest.raises(InvalidValue, match="another run is at work"):
+        reproduce(tmp_path, [1], trials=1, force=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_missing_of_a_finished_run_is_made_again(tmp_path):
+    reproduce(tmp_path, [1], trials=1)
+    for name in ("index.html", "experiment-1.csv"):
+        (tmp_path / name).unlink()
+    again = reproduce(tmp_path, [1], trials=1)
+    assert again.found
+    assert (tmp_path / "index.html").is_file()
+    assert (tmp_path / "experiment-1.csv").is_file()
+
+
+def test_without_matplotlib_there_are_results_and_no_page(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.style", None)
+    run = reproduce(tmp_path, [1], trials=1)
+    assert not run.page
+    assert (tmp_path / "results.json").is_file()
+    monkeypatch.undo()
+    assert reproduce(tmp_path, [1], trials=1).page
+
+
+def test_the_users_style_does_not_reach_the_page(small_report):
+    import matplotlib
+
+    from radnet.experiments import page
+
+    with matplotlib.rc_context({"svg.image_inline": False, "axes.grid": True, "font.size": 30}):
+        assert page.page(results.read(small_report)) == (small_report / "index.html").read_text()
+
+
+def test_images_that_change_in_the_middle_are_noticed(tmp_path, small, no_page):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "mine.npz"
+    np.savez(path, x=rng.integers(0, 256, (9, 4, 5)), y=np.full(9, 3))
+    reproduce(tmp_path / "out", [4], quick=True, mnist=str(path))
+    np.savez(path, x=rng.integers(0, 256, (9, 4, 5)), y=np.full(9, 3))
+    with pytest.raises(InvalidValue, match="other settings"):
+        reproduce(tmp_path / "out", [4], quick=True, mnist=str(path))
+
+
 def test_a_finished_run_is_read_not_run_again_unless_forced(tmp_path, no_page):
     first = reproduce(tmp_path, [1], trials=2)
     assert not first.found
@@ -284,6 +356,7 @@ def test_another_run_another_version_another_environment_are_refused(tmp_path, n
     data = json.loads((tmp_path / "results.json").read_text())
     refused("results.json", {**data, "schema_version": 1}, "has version 1, this radnet reads version 2")
     refused("results.json", "{", "cannot be read.*--force")
+    refused("results.json", {"schema_version": 2}, "cannot be read.*--force")
     refused("run.json", {**original, "schema_version": 1}, "results of version 1, this radnet writes version 2")
     refused("run.json", {**original, "environment": {}}, "another environment")
     refused("run.json", "[]", "cannot be read")
@@ -326,3 +399,5 @@ def test_images_of_ones_own_are_used(tmp_path, small):
     np.savez(tmp_path / "mine.npz", x_train=pixels, y_train=np.full(9, 3))
     run = reproduce(tmp_path / "out", [4], quick=True, mnist=str(tmp_path / "mine.npz"))
     assert len(results.trials_from(run.data, 4, "noise-3")) == 2
+    assert run.rows[-1].ours.mean == 25 * 26 + 26 + 26 * 27 + 27 + 27 * 3 + 3
+    assert all(row.paper is None for row in run.rows)

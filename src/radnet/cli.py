@@ -5,6 +5,7 @@ Exit codes: 0 success, 1 failure, 2 usage, 3 verification failed, 130 interrupte
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import textwrap
@@ -60,7 +61,7 @@ def inspect(
 def reproduce(
     experiment: Annotated[list[int] | None, typer.Option(help="Which (1 to 6); may be repeated.", min=1, max=6)] = None,
     trials: Annotated[int | None, typer.Option(help="Trials of each; by default the paper's counts.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first trial; the others follow.", min=0, max=2**62)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the first trial; the others follow.", min=0, max=2**31 - 1001)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the page, results.json and the tables.")] = Path("report"),
     quick: Annotated[bool, typer.Option("--quick", help="A few short trials of each, within a minute.")] = False,
     jobs: Annotated[int | None, typer.Option(help="Trials at once; by default one for each core.", min=1)] = None,
@@ -79,18 +80,13 @@ def reproduce(
     from .experiments.findings import findings
     from .experiments.reproduce import reproduce
 
-    with _bars(quiet) as begin:
-        result = reproduce(
-            out,
-            experiment or (),
-            trials=trials,
-            seed=seed,
-            quick=quick,
-            jobs=jobs,
-            force=force,
-            mnist=mnist,
-            begin=begin,
-        )
+    options: dict[str, Any] = {"trials": trials, "seed": seed, "quick": quick, "jobs": jobs, "force": force}
+    try:
+        with _bars(quiet) as begin:
+            result = reproduce(out, experiment or (), mnist=mnist, begin=begin, **options)
+    except KeyboardInterrupt:
+        typer.echo("radnet: interrupted; the same command goes on from the finished trials", err=True)
+        raise
     if as_json:
         _print_json({key: value for key, value in result.data.items() if key != "experiments"})
     else:
@@ -102,7 +98,7 @@ def reproduce(
         typer.echo("")
         for left_out in result.data["skipped"]:
             typer.echo(f"experiment {left_out['number']} was not run: {left_out['why']}")
-        typer.echo(f"the page is {out / 'index.html'}")
+        typer.echo(f"the page is {out / 'index.html'}" if result.page else "no page: it needs radnet[plot]")
     if result.found:
         typer.echo(f"radnet: {out} was finished before; nothing was run. --force runs it again", err=True)
     if report.failed(result.rows):
@@ -225,6 +221,9 @@ def _working(title: str, quiet: bool) -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that has no ± shows a question mark
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         result = app(args=arguments, prog_name="radnet", standalone_mode=False)
     except RadNetError as error:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .activations import RadialActivation
-from .errors import InvalidType
+from .errors import InvalidType, InvalidValue
 from .network import RadNet
 from .parameters import check_features
 from .rescaling import rescale
@@ -38,11 +38,15 @@ class Columns(nn.Module):
         if not isinstance(network, RadNet):
             raise InvalidType(f"Columns: expected a RadNet, got {type(network).__name__}")
         network.check_initialised()
+        if type(network).forward is not RadNet.forward:
+            raise InvalidType(f"Columns: {type(network).__name__} has a forward of its own, which columns do not know")
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
         """``F(x)``; x of shape (..., n_0)."""
         net = self.network
+        if any(m._forward_hooks or m._forward_pre_hooks for m in net.modules()):
+            raise InvalidValue("Columns: the network has hooks, which are not called by columns; remove them")
         check_features(x, "Columns", net.widths[0], net.weights[0].dtype)
         h = x.reshape(x.shape[:-1].numel(), x.shape[-1]).T.contiguous()
         for W, b, rho in zip(net.weights, net.biases, net.activations, strict=True):

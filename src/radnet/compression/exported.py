@@ -1,8 +1,8 @@
 """The steps of a model by way of `torch.export`, for models whose Python `torch.fx` cannot follow.
 
-An exported program is a list of operations on tensors; each remembers the module it came from. Operations of one call of a
-radial activation or a norm layer become one step again, those of a linear layer, a convolution or an embedding are found by
-the parameter they use, and the rest by name.
+An exported program is a list of operations on tensors; each remembers the module it came from. Operations of one call
+of a radial activation or a norm layer become one step again, those of a linear layer, a convolution or an embedding are
+found by the parameter they use, and the rest by name.
 """
 
 from __future__ import annotations
@@ -115,11 +115,10 @@ class _Reader:
         layer = self._layer(node)
         if layer is not None:
             kind, module, path, x = layer
-            inputs = (self.values[x],) if x in self.values else ()
-            return Step(kind, path, inputs, self._value(node), module, path)
+            read = (self.values[x],) if x in self.values else ()
+            return Step(kind, path, read, self._value(node), module, path)
         kind, options = _kind(node)
-        inputs = self._inputs(node)
-        return Step(kind, _name(node), inputs, self._value(node), None, None, options)
+        return Step(kind, _name(node), self._inputs(node), self._value(node), None, None, options)
 
     def _unknown(self, node: fx.Node, why: str) -> Step:
         inputs = self._inputs(node)
@@ -132,7 +131,9 @@ class _Reader:
         calls: list[tuple[str, list[fx.Node]]] = []
         before = None
         for node in self.graph.nodes:
-            stack = [path for path, _ in node.meta.get("nn_module_stack", {}).values() if isinstance(path, str) and path]
+            stack = [
+                path for path, _ in node.meta.get("nn_module_stack", {}).values() if isinstance(path, str) and path
+            ]
             path = next((path for path in stack if self._stays_whole(path)), None)
             if path is not None and path == before:
                 calls[-1][1].append(node)

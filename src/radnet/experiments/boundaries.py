@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..activations import Squash
 from ..initialization import draw_like_linear
-from .figure import Figure, Tell, check_counts
+from .figure import Figure, Tell, check_counts, streams
 
 CONTESTANTS = ("relu", "radial", "blocks")
 _BLOCK = 4
@@ -56,14 +56,14 @@ def trial(settings: Settings, seed: int, tell: Tell = lambda share: None) -> Tri
     larger = {}
     total = len(DATA) * len(CONTESTANTS)
     for data, draw in DATA.items():
-        generator = torch.Generator().manual_seed(seed)
+        generator = streams(seed)[0]
         x, y = draw(settings.train, generator)
         x_test, y_test = draw(settings.test, generator)
         share = float(y_test.float().mean())
         larger[data] = max(share, 1 - share)
         accuracy[data] = {}
         for name in CONTESTANTS:
-            net = make_network(name, (x.shape[1], *settings.hidden, 2), torch.Generator().manual_seed(seed))
+            net = make_network(name, (x.shape[1], *settings.hidden, 2), streams(seed)[1])
             _train(net, x, y, settings)
             with torch.no_grad():
                 accuracy[data][name] = float((net(x_test).argmax(1) == y_test).float().mean())

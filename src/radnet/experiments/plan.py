@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import InvalidValue
-from .figure import check_counts
+from .figure import LARGEST_SEED, check_counts
 
 TITLES = {
     1: "Compression changes nothing",
@@ -95,6 +95,7 @@ def plan(
     seed: int = 0,
     quick: bool = False,
     mnist: str | None = None,
+    digest: str | None = None,
 ) -> list[Job]:
     """All trials, the slowest first.
 
@@ -110,6 +111,8 @@ def plan(
         A few short trials of each.
     mnist : str, optional
         Image files for experiment 4.
+    digest : str, optional
+        What `images.digest` says of the images: a trial with other images is refused.
 
     Examples
     --------
@@ -122,6 +125,8 @@ def plan(
     unknown = set(experiments) - set(TITLES)
     if unknown or not experiments:
         raise InvalidValue(f"experiments {sorted(experiments)}: expected some of {', '.join(map(str, TITLES))}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < LARGEST_SEED - 1000:
+        raise InvalidValue(f"seed={seed!r}: expected a whole number from 0 to {LARGEST_SEED - 1001:,}")
     jobs = []
     for (experiment, part), (differences, count) in PARTS.items():
         if experiment not in experiments:
@@ -135,7 +140,7 @@ def plan(
         elif trials is not None:
             count = trials
         if experiment == 4:
-            changes["mnist"] = mnist
+            changes.update(mnist=mnist, digest=digest)
         settings = module_of(experiment).Settings(**changes)
         jobs += [Job(experiment, part, k, seed + k, settings) for k in range(count)]
     return sorted(jobs, key=lambda job: _SLOWEST_FIRST.index(job.experiment))

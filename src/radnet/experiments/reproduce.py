@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import MissingPackage
 from . import page, recovery, results, runner
+from .images import digest
 from .plan import TITLES, Job, plan
 from .report import Row
 
@@ -24,6 +25,7 @@ class Reproduction:
     data: dict[str, Any]
     folder: Path
     found: bool
+    page: bool  # whether there is one: it needs matplotlib
 
     @property
     def rows(self) -> list[Row]:
@@ -70,25 +72,44 @@ def reproduce(
     -------
     Reproduction
     """
-    wanted, skipped = list(experiments or TITLES), {}
+    wanted, skipped, found = list(experiments or TITLES), {}, None
     if 4 in wanted:
         try:
-            recovery.images(recovery.Settings(mnist=mnist))
+            found = digest(recovery.images(recovery.Settings(mnist=mnist)))
         except MissingPackage as error:
             if experiments:
                 raise
             wanted.remove(4)
             skipped[4] = str(error)
-    todo = plan(wanted, trials=trials, seed=seed, quick=quick, mnist=mnist)
-    if runner.open_folder(folder, todo, force=force):
-        return Reproduction(results.read(folder), folder, True)
-    start = time.perf_counter()
-    advance = begin(todo) if begin is not None else None
-    answers = runner.run(todo, folder, workers=cores() if jobs is None else jobs, advance=advance)
-    data = results.assemble(todo, answers, quick=quick, seconds=time.perf_counter() - start, skipped=skipped)
-    page.write(folder, data)
-    results.write(folder, data)
-    return Reproduction(data, folder, False)
+    todo = plan(wanted, trials=trials, seed=seed, quick=quick, mnist=mnist, digest=found)
+    workers = cores() if jobs is None else jobs
+    runner.make_folder(folder)
+    with runner.locked(folder):
+        finished = runner.open_folder(folder, todo, force=force)
+        if finished:
+            data = results.read(folder)
+        else:
+            start = time.perf_counter()
+            before = sum(runner.finished(folder, job) is not None for job in todo)
+            advance = begin(todo) if begin is not None else None
+            answers = runner.run(todo, folder, workers=workers, advance=advance)
+            seconds = time.perf_counter() - start
+            data = results.assemble(todo, answers, quick=quick, seconds=seconds, before=before, skipped=skipped)
+            results.write(folder, data)
+        made = _make_page(folder, data)
+    return Reproduction(data, folder, finished, made)
+
+
+def _make_page(folder: Path, data: dict[str, Any]) -> bool:
+    """Write the page and the tables that are not there; without matplotlib there is no page."""
+    results.write_tables(folder, data)
+    if (folder / "index.html").is_file():
+        return True
+    try:
+        page.write(folder, data)
+    except MissingPackage:
+        return False
+    return True
 
 
 def cores() -> int:

@@ -1,7 +1,7 @@
 """What a run leaves: ``results.json`` with its schema, a CSV for each experiment, and the page.
 
-Everything in ``results.json`` but ``times``, the keys called ``seconds`` and the rows that are ``timed`` is the same to
-the bit for the same seed, however many trials ran at once.
+Everything in ``results.json`` but ``times``, the keys that end in ``seconds`` and the rows that are ``timed`` is the
+same to the bit for the same seed, however many trials ran at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .runner import SCHEMA_VERSION, environment
 
 
 def assemble(
-    jobs: Sequence[Job], answers: dict[str, Any], *, quick: bool, seconds: float, skipped: dict[int, str]
+    jobs: Sequence[Job], answers: dict[str, Any], *, quick: bool, seconds: float, before: int, skipped: dict[int, str]
 ) -> dict[str, Any]:
     """All that is known of a run, as plain data.
 
@@ -34,7 +34,9 @@ def assemble(
     quick : bool
         Whether it was a quick look.
     seconds : float
-        How long it took, all in all.
+        How long it took, this time.
+    before : int
+        How many trials were finished before.
     skipped : dict
         Experiments that were not run, and why.
     """
@@ -47,7 +49,7 @@ def assemble(
         trials = {
             part: [trial_from(experiment, answers[job.name]["trial"]) for job in some] for part, some in parts.items()
         }
-        rows += rows_of(experiment, trials, quick=quick)
+        rows += rows_of(experiment, trials, {part: some[0].settings for part, some in parts.items()}, quick=quick)
         experiments.append(
             {
                 "number": experiment,
@@ -76,18 +78,23 @@ def assemble(
         "rows": [row.as_dict() for row in rows],
         "experiments": experiments,
         "skipped": [{"number": number, "why": why} for number, why in sorted(skipped.items())],
-        "times": {"seconds": seconds},
+        "times": {"seconds": seconds, "trials_before": before},
     }
     plain: dict[str, Any] = json.loads(json.dumps(data))
     return plain
 
 
 def write(folder: Path, data: dict[str, Any]) -> None:
-    """Write the CSVs, the schema and, last, ``results.json``: once it is there, the run is finished."""
-    for experiment in data["experiments"]:
-        write_atomically(folder / f"experiment-{experiment['number']}.csv", _csv(experiment).encode())
-    write_atomically(folder / "results.schema.json", schema().encode())
-    write_atomically(folder / "results.json", (json.dumps(data) + "\n").encode())
+    """Write ``results.json``: once it is there, the run is finished."""
+    write_atomically(folder / "results.json", (json.dumps(data, allow_nan=False) + "\n").encode())
+
+
+def write_tables(folder: Path, data: dict[str, Any]) -> None:
+    """Write the schema and a CSV for each experiment, where they are not there."""
+    files = {f"experiment-{one['number']}.csv": _csv(one) for one in data["experiments"]}
+    for name, text in {**files, "results.schema.json": schema()}.items():
+        if not (folder / name).is_file():
+            write_atomically(folder / name, text.encode())
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -102,6 +109,12 @@ def read(folder: Path) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(path.read_text())
         version = data["schema_version"]
+        if version == SCHEMA_VERSION:
+            rows_from(data)
+            for one in data["experiments"]:
+                for part in one["parts"]:
+                    trials_from(data, one["number"], part["part"])
+            _ = data["skipped"], data["times"]["seconds"], data["environment"]["radnet"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidValue(f"{path} cannot be read ({error}); --force starts anew") from error
     if version != SCHEMA_VERSION:
@@ -148,8 +161,9 @@ def without_times(data: Any) -> Any:
         return [without_times(part) for part in data]
     if not isinstance(data, dict):
         return data
-    hidden = {"seconds", "times"} | ({"ours", "agrees"} if data.get("timed") else set())
-    return {key: without_times(value) for key, value in data.items() if key not in hidden}
+    hidden = {"times"} | ({"ours", "agrees"} if data.get("timed") else set())
+    kept = {key: value for key, value in data.items() if key not in hidden and not key.endswith("seconds")}
+    return {key: without_times(value) for key, value in kept.items()}
 
 
 def _csv(experiment: dict[str, Any]) -> str:
@@ -160,6 +174,8 @@ def _csv(experiment: dict[str, Any]) -> str:
         for k, trial in enumerate(part["trials"])
         for line in _LINES[experiment["number"]](trial["result"])
     ]
+    if experiment["number"] == 2:  # one trial is all initialisations
+        lines = [{**line, "seed": line["seed"] + line["initialisation"]} for line in lines]
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(lines[0]), lineterminator="\n")
     writer.writeheader()

@@ -11,11 +11,12 @@ import json
 import os
 import platform
 import queue
-import shutil
+import re
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import torch
 
 from ..errors import InvalidValue, TrialFailed
 from ..files import write_atomically
-from .plan import Job
+from .plan import Job, trial_from
 from .worker import THREADS
 
 SCHEMA_VERSION = 2
@@ -51,7 +52,7 @@ def environment() -> dict[str, str | int]:
 
 
 def open_folder(folder: Path, jobs: Sequence[Job], *, force: bool = False) -> bool:
-    """Make or take up the folder of a run; returns whether the run in it is finished already.
+    """Begin or take up the run of a folder; returns whether the run in it is finished already.
 
     Raises
     ------
@@ -64,29 +65,53 @@ def open_folder(folder: Path, jobs: Sequence[Job], *, force: bool = False) -> bo
         "jobs": sorted((job.as_dict() for job in jobs), key=lambda job: (job["experiment"], job["part"], job["trial"])),
     }
     description = json.loads(json.dumps(description))
-    if folder.exists() and not folder.is_dir():
-        raise InvalidValue(f"{folder} is a file; give a folder with --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        names = {path.name for path in folder.iterdir()}
-    except OSError as error:
-        raise InvalidValue(f"{folder} cannot be used: {error.strerror}; give another folder with --out") from error
-    foreign = sorted(name for name in names if name not in OURS and not _is_csv(name) and not name.endswith(".tmp"))
-    if foreign or (names and "run.json" not in names):
+    make_folder(folder)
+    names = {path.name for path in folder.iterdir()}
+    foreign = _foreign(folder)
+    if foreign or (_visible(names) and "run.json" not in names):
         raise InvalidValue(
             f"{folder} is not empty and not a run of radnet ({', '.join(foreign or sorted(names))}); "
             "give another folder with --out"
         )
     if force:
         _clear(folder)
-    elif names:
+    elif "run.json" in names:
         _check_same_run(folder, description)
         return (folder / "results.json").is_file()
-    try:
-        write_atomically(folder / "run.json", (json.dumps(description, indent=1) + "\n").encode())
-    except OSError as error:
-        raise InvalidValue(f"{folder} cannot be written to: {error.strerror}; give another with --out") from error
+    write_atomically(folder / "run.json", (json.dumps(description, indent=1) + "\n").encode())
     return False
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """While this lasts, no other run works in the folder (where the system can tell)."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        yield
+        return
+    lock = folder / ".lock"
+    with open(lock, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InvalidValue(f"another run is at work in {folder}; wait for it, or give another --out") from error
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of a run, unless it is there."""
+    if folder.exists() and not folder.is_dir():
+        raise InvalidValue(f"{folder} is a file; give a folder with --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidValue(f"{folder} cannot be used: {error.strerror}; give another folder with --out") from error
 
 
 def finished(folder: Path, job: Job) -> dict[str, Any] | None:
@@ -94,9 +119,11 @@ def finished(folder: Path, job: Job) -> dict[str, Any] | None:
     try:
         data = json.loads((folder / "trials" / f"{job.name}.json").read_text())
         same = data["job"] == json.loads(json.dumps(job.as_dict()))
-    except (OSError, ValueError, KeyError, TypeError):
+        trial_from(job.experiment, data["trial"])
+        float(data["seconds"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return data if same and {"trial", "seconds"} <= data.keys() else None
+    return data if same else None
 
 
 def run(jobs: Sequence[Job], folder: Path, *, workers: int = 1, advance: Advance | None = None) -> dict[str, Any]:
@@ -143,7 +170,7 @@ class _Crew:
         surroundings = {**os.environ, "OMP_NUM_THREADS": str(THREADS), "MKL_NUM_THREADS": str(THREADS)}
         self.processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "radnet.experiments.worker"],
+                [sys.executable, "-P", "-m", "radnet.experiments.worker"],  # -P: not from the current folder
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -240,13 +267,31 @@ def _check_same_run(folder: Path, description: dict[str, Any]) -> None:
             )
 
 
-def _is_csv(name: str) -> bool:
-    return name.startswith("experiment-") and name.endswith(".csv")
+_OUR_FILES = re.compile(r"experiment-[1-6]\.csv|\..+\.[0-9a-f]{16}\.tmp|\.lock")
+_OUR_TRIALS = re.compile(r"[1-6]-[\w.-]+-\d+\.json|\..+\.[0-9a-f]{16}\.tmp")
+
+
+def _visible(names: set[str]) -> set[str]:
+    return {name for name in names if not name.startswith(".")}
+
+
+def _foreign(folder: Path) -> list[str]:
+    """What we did not put there; files that a desktop hides in every folder do not count."""
+    trials = folder / "trials"
+    found = [path.name for path in folder.iterdir() if path.name not in OURS and not _OUR_FILES.fullmatch(path.name)]
+    if trials.is_symlink() or (trials.exists() and not trials.is_dir()):
+        found.append("trials")
+    elif trials.is_dir():
+        found += [f"trials/{path.name}" for path in trials.iterdir() if not _OUR_TRIALS.fullmatch(path.name)]
+    return sorted(name for name in found if not name.split("/")[-1].startswith("."))
 
 
 def _clear(folder: Path) -> None:
+    """Remove our files and no others; run.json stays until it is written anew, so that a crash leaves a run."""
+    for path in [*(folder / "trials").glob("*"), *(folder / "trials").glob(".*.tmp")]:
+        if _OUR_TRIALS.fullmatch(path.name):
+            path.unlink(missing_ok=True)
     for path in folder.iterdir():
-        if path.name == "trials":
-            shutil.rmtree(path)
-        elif path.is_file():
+        ours = path.name in OURS or (_OUR_FILES.fullmatch(path.name) and path.name != ".lock")
+        if ours and path.name not in ("run.json", "trials"):
             path.unlink()

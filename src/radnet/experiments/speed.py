@@ -9,6 +9,7 @@ Each is evaluated in the layout that suits it: the narrow one with a sample a co
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,9 +60,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Trial:
-    """Both networks, from the same function."""
+    """Both networks, from the same function; and what an epoch of the reduced one takes with a sample a row."""
 
     reduced_widths: tuple[int, ...]
+    epoch_by_rows_seconds: float
     full: Run
     reduced: Run
 
@@ -82,6 +84,8 @@ def trial(settings: Settings, seed: int, tell: Tell = lambda share: None) -> Tri
     x = torch.cartesian_prod(axis, axis)
     net = RadNet(settings.widths, settings.activation, init="linear", generator=torch.Generator().manual_seed(seed))
     small = compress(net, x[:64]).network
+    by_rows = _Racer(copy.deepcopy(small), x, settings, by_columns=False)
+    by_rows.go(_TURN)
     racers = {"full": _Racer(net, x, settings), "reduced": _Racer(small, x, settings)}
     turn = 0
     while not all(racer.done for racer in racers.values()):
@@ -89,7 +93,7 @@ def trial(settings: Settings, seed: int, tell: Tell = lambda share: None) -> Tri
             racers[name].go(_TURN)
         turn += 1
         tell(min(racer.share for racer in racers.values()))
-    return Trial(small.widths, racers["full"].run(), racers["reduced"].run())
+    return Trial(small.widths, by_rows.seconds / len(by_rows.losses), racers["full"].run(), racers["reduced"].run())
 
 
 def seconds(trials: Sequence[Trial], which: str) -> Figure | None:
@@ -104,11 +108,20 @@ def ratio(trials: Sequence[Trial]) -> float | None:
     return None if full is None or reduced is None else full.mean / reduced.mean
 
 
+def ratio_by_rows(trials: Sequence[Trial]) -> float | None:
+    """The same with both networks evaluated with a sample a row, from the time of a few epochs."""
+    full = seconds(trials, "full")
+    if full is None or not all(t.reduced.reached for t in trials):
+        return None
+    return full.mean / Figure.of(t.reduced.epochs * t.epoch_by_rows_seconds for t in trials).mean
+
+
 class _Racer:
     """One network on its way to the loss."""
 
-    def __init__(self, net: RadNet, x: Tensor, settings: Settings) -> None:
-        self.model = Columns(net) if max(net.widths) <= _NARROW else net
+    def __init__(self, net: RadNet, x: Tensor, settings: Settings, *, by_columns: bool | None = None) -> None:
+        narrow = max(net.widths) <= _NARROW
+        self.model = Columns(net) if (narrow if by_columns is None else by_columns) else net
         self.x, self.y = x, TARGETS[settings.target](x)
         self.optimizer = torch.optim.SGD(net.parameters(), lr=settings.rate)
         self.settings = settings

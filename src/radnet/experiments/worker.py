@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import queue
+import signal
 import sys
 import threading
 import time
@@ -34,6 +35,7 @@ def main() -> None:
     """Serve until the input ends."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever prints is not part of the conversation
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who gives out the jobs decides what an interrupt means
     jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
     threading.Thread(target=_read, args=(sys.stdin, jobs), daemon=True).start()
 
@@ -49,7 +51,7 @@ def main() -> None:
             return
         try:
             answer = run_job(request["job"], _Teller(out))
-            write_atomically(Path(request["file"]), (json.dumps(answer) + "\n").encode())
+            write_atomically(Path(request["file"]), (json.dumps(answer, allow_nan=False) + "\n").encode())
             _say(out, done=True)
         except Exception as error:
             _say(out, error=str(error), kind=type(error).__name__, ours=isinstance(error, RadNetError))

@@ -75,7 +75,7 @@ def graph(ax: Axes, a: Approximation, f: Callable[[Tensor], Any], *, points: int
         raise InvalidValue("graph: for functions of one variable with one value")
     lower, upper = (a.cover.centres - a.cover.radii[:, None]).min(), (a.cover.centres + a.cover.radii[:, None]).max()
     x = torch.linspace(float(lower), float(upper), points, dtype=torch.float64).unsqueeze(1)
-    y = torch.as_tensor(np.asarray(f(x))).double().reshape(-1)
+    y = torch.as_tensor(f(x)).detach().double().reshape(-1)
     F = a.network(x.to(next(a.network.parameters()).dtype)).detach().double().reshape(-1)
     t, eps = x[:, 0].numpy(), a.certificate.eps
     ax.fill_between(t, (y - eps).numpy(), (y + eps).numpy(), color="C0", alpha=0.15, lw=0, label=f"f ± {eps:g}")
@@ -104,7 +104,7 @@ def collapse(ax: Axes, a: Approximation, x: Tensor, layer: int) -> Axes:
     cover(ax, a, taken=layer)
     ball = a.cover.tree.first(x.detach().double().numpy())
     taken = (ball >= 0) & (ball < layer)
-    free = x[torch.from_numpy(~taken)].double().numpy()
+    free = x.detach()[torch.from_numpy(~taken)].double().numpy()
     c = a.cover.centres[np.unique(ball[taken])]
     ax.plot(free[:, 0], free[:, 1], ".", color="0.5", ms=1)
     ax.plot(c[:, 0], c[:, 1], "o", color="C3", ms=3)

@@ -68,7 +68,8 @@ def convergence(ax: Axes, curves: Mapping[str, Sequence[Sequence[float]]], *, ev
     ax.set_yscale("log")
     ax.set_xlabel("epoch")
     ax.set_ylabel("loss")
-    ax.legend(frameon=False)
+    if curves:
+        ax.legend(frameon=False)
     return ax
 
 
@@ -87,9 +88,11 @@ def heat(
     table = np.asarray(values, dtype=float)
     if table.shape != (len(rows), len(columns)):
         raise InvalidValue(f"heat: values of shape {table.shape} for {len(rows)} rows and {len(columns)} columns")
-    ax.imshow(table, cmap="RdYlBu_r", vmin=low, vmax=high, aspect="auto", alpha=0.85)
+    image = ax.imshow(table, cmap="RdYlBu_r", vmin=low, vmax=high, aspect="auto")
     for i, j in np.ndindex(*table.shape):
-        ax.text(j, i, f"{table[i, j]:.2f}", ha="center", va="center", color="black", fontsize="small")
+        r, g, b, _ = image.cmap(image.norm(table[i, j]))
+        ink = "black" if 0.3 * r + 0.6 * g + 0.1 * b > 0.45 else "white"
+        ax.text(j, i, f"{table[i, j]:.2f}", ha="center", va="center", color=ink, fontsize="small")
     ax.set_xticks(range(len(columns)), list(columns))
     ax.set_yticks(range(len(rows)), list(rows))
     ax.tick_params(length=0)
@@ -123,5 +126,6 @@ def bars(ax: Axes, groups: Sequence[str], values: Mapping[str, Sequence[tuple[fl
             error_kw={"lw": 1, "ecolor": "0.4"},
         )
     ax.set_xticks(range(len(groups)), list(groups))
-    ax.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))
+    if values:
+        ax.legend(frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1))
     return ax

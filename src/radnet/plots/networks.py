@@ -41,7 +41,7 @@ def activations(ax: Axes, shown: Mapping[str, RadialActivation] | None = None, *
     ax.axhline(0, color="0.6", lw=0.6)
     ax.axvline(0, color="0.6", lw=0.6)
     for k, (name, rho) in enumerate(chosen.items()):
-        shift = 0.0 if rho.shift is None else float(rho.shift)
+        shift = 0.0 if rho.shift is None else float(rho.shift.detach())
         jumps = [jump + shift for jump in rho.jumps if 0 < jump + shift < reach]
         edges = [-reach, *(-jump for jump in reversed(jumps)), *jumps, reach]
         for i, (a, b) in enumerate(itertools.pairwise(edges)):

@@ -28,11 +28,13 @@ function parameters(n) {
 }
 
 function parseWidths(text) {
-  const parts = text.split(/[\s,;]+/).filter((part) => part !== "");
-  const n = parts.map(Number);
+  const parts = text.trim().split(/\s*[,;]\s*|\s+/);
+  const n = parts.map((part) => (/^\d+$/.test(part) ? Number(part) : NaN));
   if (n.length < 2) throw new Error("A network has at least two widths, for example 1, 8, 16, 8, 1.");
-  const odd = parts.find((part, i) => !Number.isInteger(n[i]) || n[i] < 1 || n[i] > 1e6);
-  if (odd !== undefined) throw new Error(`${odd} is not a width; a width is a whole number from 1 to a million.`);
+  const odd = parts.find((part, i) => !(n[i] >= 1 && n[i] <= 1e6));
+  if (odd !== undefined) {
+    throw new Error(`${odd === "" ? "Nothing" : odd} is not a width; a width is a whole number from 1 to a million.`);
+  }
   return n;
 }
 
@@ -45,7 +47,7 @@ function showWidths() {
     out.textContent =
       `(${n.join(", ")}) becomes (${r.join(", ")}): ` +
       `${before.toLocaleString("en")} parameters become ${after.toLocaleString("en")}, ` +
-      `${(before / after).toFixed(1)} times fewer.`;
+      (before > after ? `${(before / after).toFixed(1)} times fewer.` : "nothing is to be taken away.");
   } catch (error) {
     out.textContent = error.message;
   }
