@@ -133,14 +133,20 @@ def _compress_any(
     check_parameters(model)
     inputs = _inputs_for(model, example_inputs if data is None else data, generator)
     smaller = compress_model(model, inputs, data=data)
-    certificate = verify(model, smaller.network, inputs, generator=generator)
+    try:
+        certificate = verify(model, smaller.network, inputs, generator=generator)
+    except RuntimeError as error:
+        raise InvalidValue(
+            f"{type(model).__name__}: the smaller model does not run ({error}); its forward relies on the width of a "
+            "hidden layer in a way that cannot be seen by tracing it once. Nothing was changed"
+        ) from error
     if not certificate.lossless:
         raise InvalidValue(
             f"{type(model).__name__}: the smaller model does not give the same outputs ({certificate.rows_failed} of "
             f"{certificate.rows} rows differ, by {certificate.max_gap:.3g}); its forward does something that cannot be "
             "seen by tracing it once. Nothing was changed"
         )
-    return ModelCompression(smaller.network, certificate, model, smaller.spaces, inputs)
+    return ModelCompression(smaller.network, certificate, model, smaller.spaces, inputs, smaller.traced_by)
 
 
 def _inputs_for(model: nn.Module, given: Any, generator: torch.Generator) -> tuple[Tensor, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from .program import Step, Value, module_kind, whole_module
+from .program import Step, Value, module_kind, whole_module, with_operands
 
 _LAYERS = {
     "aten.linear.default": ("linear", 0, 1),
@@ -41,17 +41,21 @@ class _Reader:
         self.states.update(getattr(signature, "inputs_to_lifted_tensor_constants", {}))
         self.values: dict[fx.Node, Value] = {}
         self.changed = _changed_in_place(self.graph)
+        self.whole: dict[str, bool] = {}
         self.calls = self._whole_calls()
 
     def steps(self) -> Iterator[Step]:
         """All steps, in order."""
         for node in self.graph.nodes:
             call = self.calls.get(node)
+            same = _same_tensor(node)
+            if call is not None and same in self.values:
+                self.values[node] = self.values[same]  # a conversion to the dtype it has is the tensor itself
             if call is not None:
                 if node is call["last"]:
                     yield self._call(node, call)
                 elif call["broken"]:
-                    yield self._unknown(node, "is used from inside")
+                    yield self._unknown(node, call["broken"], call["path"])
                 continue
             if node.op == "output":
                 yield Step("output", "output", self._inputs(node), None)
@@ -118,11 +122,14 @@ class _Reader:
             read = (self.values[x],) if x in self.values else ()
             return Step(kind, path, read, self._value(node), module, path)
         kind, options = _kind(node)
-        return Step(kind, _name(node), self._inputs(node), self._value(node), None, None, options)
-
-    def _unknown(self, node: fx.Node, why: str) -> Step:
         inputs = self._inputs(node)
-        return Step("unknown", _name(node), inputs, self._value(node), None, None, {"why": why})
+        if kind in ("add", "cat"):
+            kind, inputs = with_operands(kind, node, self.values)
+        return Step(kind, _name(node), inputs, self._value(node), None, None, options)
+
+    def _unknown(self, node: fx.Node, why: str, path: str | None = None) -> Step:
+        inputs = self._inputs(node)
+        return Step("unknown", path or _name(node), inputs, self._value(node), None, None, {"why": why})
 
     # --- calls of modules that stay whole
 
@@ -148,26 +155,33 @@ class _Reader:
         found: dict[fx.Node, dict[str, Any]] = {}
         for path, nodes in calls:
             inside = set(nodes)
-            leaving = [n for n in nodes if n not in fixed and any(user not in inside for user in n.users)]
+            outside = [n for n in nodes if n not in fixed and any(user not in inside for user in n.users)]
+            leaving = [n for n in outside if _same_tensor(n) is None or _same_tensor(n) in inside]
             entering = [m for n in nodes for m in n.all_input_nodes if m not in inside and m not in fixed]
             call = {
                 "path": path,
                 "input": entering[0] if len(set(entering)) == 1 else None,
                 "last": leaving[-1] if leaving else nodes[-1],
-                "broken": len(leaving) != 1 or len(set(entering)) != 1 or bool(inside & self.changed),
+                "broken": "is changed in place"
+                if inside & self.changed
+                else "is used from inside"
+                if len(leaving) != 1 or len(set(entering)) != 1
+                else None,
             }
             found.update(dict.fromkeys(nodes, call))
         return found
 
     def _stays_whole(self, path: str) -> bool:
-        try:
-            return whole_module(self.model.get_submodule(path))
-        except AttributeError:
-            return False
+        if path not in self.whole:
+            try:
+                self.whole[path] = whole_module(self.model.get_submodule(path))
+            except AttributeError:
+                self.whole[path] = False
+        return self.whole[path]
 
     def _call(self, node: fx.Node, call: dict[str, Any]) -> Step:
         if call["broken"]:
-            return self._unknown(node, "is used from inside")
+            return self._unknown(node, call["broken"], call["path"])
         module = self.model.get_submodule(call["path"])
         kind, options = module_kind(module)
         inputs = (self.values[call["input"]],) if call["input"] in self.values else ()
@@ -203,11 +217,22 @@ def _kind(node: fx.Node) -> tuple[str, dict[str, Any]]:
         counted = args[5] if len(args) > 5 else True
         padded = any(padding) if isinstance(padding, list | tuple) else bool(padding)
         return "pool", {"zeros": padded and bool(counted)}
+    if _same_tensor(node) is not None:
+        return "same", {}
     if target in ("aten.contiguous.default", "aten.clone.default", "aten.alias.default"):
         return "same", {}
     if target in ("aten.dropout.default", "aten.feature_dropout.default") and args[2] is False:
         return "same", {}
     return "unknown", {}
+
+
+def _same_tensor(node: fx.Node) -> Any:
+    """What a conversion to the same dtype converts; None for anything else."""
+    if str(node.target) != "aten.to.dtype" or not isinstance(node.args[0], fx.Node):
+        return None
+    before, after = node.args[0].meta.get("val"), node.meta.get("val")
+    same = isinstance(before, Tensor) and isinstance(after, Tensor) and before.dtype == after.dtype
+    return node.args[0] if same else None
 
 
 def _name(node: fx.Node) -> str:
@@ -216,11 +241,11 @@ def _name(node: fx.Node) -> str:
 
 
 def _changed_in_place(graph: fx.Graph) -> set[fx.Node]:
-    """Tensors that are written into, with all that may share their memory: everything reached through operations."""
+    """Tensors that are written into, with all that may share their memory."""
     changed: set[fx.Node] = set()
     for node in graph.nodes:
-        name = str(node.target).split(".")[1] if node.op == "call_function" and "." in str(node.target) else ""
-        if not name.endswith("_") or name.endswith("__"):
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or not schema.is_mutable:
             continue
         todo = [node, *(a for a in node.args[:1] if isinstance(a, fx.Node))]
         while todo:
@@ -228,7 +253,16 @@ def _changed_in_place(graph: fx.Graph) -> set[fx.Node]:
             if n in changed or n.op == "output":
                 continue
             changed.add(n)
-            if str(n.target) not in _LAYERS:
-                todo += [m for m in n.all_input_nodes if m.op == "call_function"]
-            todo += [m for m in n.users if str(m.target) not in _LAYERS and m.op == "call_function"]
+            if _may_share(n):
+                todo += n.all_input_nodes
+            todo += [m for m in n.users if _may_share(m)]
     return changed
+
+
+def _may_share(node: fx.Node) -> bool:
+    """Whether an operation may give back the memory it was given."""
+    if node.op != "call_function":
+        return False
+    schema = getattr(node.target, "_schema", None)
+    shares = schema is None or any(r.alias_info is not None for r in schema.returns)
+    return shares or "dropout" in str(node.target)

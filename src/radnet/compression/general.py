@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from ..errors import InvalidValue
 from .bases import Layout, lay_out, numbers
+from .exported import trace_exported
 from .graph import Analysis, Feature, Use, double
 from .norms import fold
-from .program import trace
+from .program import Step, trace
 from .spans import AffineSet, basis_of
 from .surgery import Change, block_widths, changes, install
 
@@ -37,6 +38,7 @@ class Smaller(Generic[ModelT]):
 
     network: ModelT
     spaces: tuple[SpaceReport, ...]
+    traced_by: str
 
 
 def compress_model(
@@ -44,9 +46,10 @@ def compress_model(
 ) -> Smaller[ModelT]:
     """A copy of the model with every space in its smallest basis; nothing is measured yet."""
     small = copy.deepcopy(model)
-    steps = trace(small, inputs)
+    follow, way = _way_to_trace(small, inputs)
+    steps = follow(small, inputs)
     while fold(small, steps):
-        steps = trace(small, inputs)
+        steps = follow(small, inputs)
     parameters = dict(small.named_parameters(remove_duplicate=False))
     hulls = {}
     if data is not None:
@@ -64,7 +67,20 @@ def compress_model(
         for feature, why in conflicts:
             analysis.pin(feature, why)
     install(small, found, analysis, layout)
-    return Smaller(small, tuple(SpaceReport(**row) for row in numbers(layout)))
+    return Smaller(small, tuple(SpaceReport(**row) for row in numbers(layout)), way)
+
+
+def _way_to_trace(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[Callable[..., list[Step]], str]:
+    """torch.fx where it can follow the model, torch.export where it cannot."""
+    try:
+        trace(model, inputs)
+    except InvalidValue as error:
+        try:
+            trace_exported(model, inputs)
+        except Exception as second:
+            raise InvalidValue(f"{error}; nor can torch.export ({type(second).__name__})") from error
+        return trace_exported, "torch.export"
+    return trace, "torch.fx"
 
 
 def affine_hull(data: Tensor) -> AffineSet:

@@ -138,9 +138,8 @@ class Analysis:
     def _unknown(self, step: Step) -> Feature | None:
         reason = step.options.get("why")
         kind = type(step.module).__name__ if step.module is not None else step.name
-        why = f"{step.name} ({kind}) {reason}" if reason else f"{kind} is not known to commute with a change of basis"
-        if step.module is not None and not reason:
-            why = f"{step.name} ({kind}) does not commute with a change of basis"
+        who = step.name if step.module is None else f"{step.name} ({kind})"
+        why = f"{who} {reason or 'does not commute with a change of basis'}"
         for feature in self._inputs(step):
             self.pin(feature, why)
         return None
@@ -246,14 +245,6 @@ class Analysis:
         )
 
     def _add(self, step: Step) -> Feature | None:
-        if len(step.inputs) == 1:  # x + x
-            feature = self._inputs(step)[0]
-            factor = sum(step.options["signs"])
-            if feature is None:
-                return None
-            return self._feature(
-                feature.entries, feature.dim, feature.inner, feature.span.scaled(factor), [(feature, factor)]
-            )
         (a, b), (x, y), signs = self._inputs(step), step.inputs, step.options["signs"]
         assert step.output is not None  # noqa: S101
         ndim = len(step.output.shape)

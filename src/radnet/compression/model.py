@@ -31,6 +31,10 @@ class ModelCompression(Generic[ModelT]):
         The model that was compressed; not a copy.
     spaces : tuple of SpaceReport
         For each space of hidden features its width before and after, and why it is not smaller.
+    inputs : tuple of Tensor
+        What the certificate was measured on.
+    traced_by : str
+        "torch.fx", or "torch.export" where the first cannot follow the model.
     """
 
     network: ModelT
@@ -38,6 +42,7 @@ class ModelCompression(Generic[ModelT]):
     original: ModelT
     spaces: tuple[SpaceReport, ...]
     inputs: tuple[Tensor, ...]
+    traced_by: str
 
     def report(self, timing: bool = False) -> str:
         """A table for people: spaces, parameters, bytes and multiply-adds before and after, the gaps; time if asked.

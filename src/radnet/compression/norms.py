@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..activations import RadialActivation
 from .graph import double
-from .program import Step, Value
+from .program import RMSNormOf, Step, Value, rms_norm
 
 _BATCH = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -69,7 +69,8 @@ def fold(model: nn.Module, steps: Sequence[Step]) -> bool:
             continue
         if type(m) in _BATCH and _fold_batch(graph, step, m):
             return True
-        if type(m) is nn.RMSNorm and _fold_rms(graph, step, m):
+        rms = rms_norm(m)
+        if rms is not None and _fold_rms(graph, step, rms):
             return True
         if type(m) is nn.LayerNorm and _fold_layer(graph, step, m):
             return True
@@ -154,18 +155,15 @@ def _fold_batch(graph: _Graph, step: Step, m: Any) -> bool:
     return True
 
 
-def _fold_rms(graph: _Graph, step: Step, m: Any) -> bool:
-    if len(m.normalized_shape) != 1 or step.output is None:
+def _fold_rms(graph: _Graph, step: Step, rms: RMSNormOf) -> bool:
+    if step.output is None:
         return False
-    if m.weight is not None:
+    if rms.gain is not None:
         readers = graph.linear_readers(step.output)
         if readers is None:
             return False
-        _absorb(readers, double(m.weight), None)
-    eps = m.eps
-    if eps is None:
-        eps = torch.finfo(torch.get_default_dtype() if m.weight is None else m.weight.dtype).eps
-    graph.replace(step, RMSRescaling(m.normalized_shape[0], eps))
+        _absorb(readers, double(rms.gain), None)
+    graph.replace(step, RMSRescaling(rms.n, rms.eps))
     return True
 
 

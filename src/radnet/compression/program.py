@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
@@ -72,7 +72,43 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
 
 def whole_module(m: nn.Module) -> bool:
     """Modules that are one step, however many operations they are made of."""
-    return isinstance(m, RadialActivation | nn.RMSNorm | nn.LayerNorm | nn.modules.batchnorm._BatchNorm)
+    known = isinstance(m, RadialActivation | nn.RMSNorm | nn.LayerNorm | nn.modules.batchnorm._BatchNorm)
+    return known or rms_norm(m) is not None
+
+
+class RMSNormOf(NamedTuple):
+    """What an RMSNorm is made of: ``v -> gain * v / sqrt(|v|^2/n + eps)``."""
+
+    n: int
+    eps: float
+    gain: Tensor | None
+
+
+def rms_norm(m: nn.Module) -> RMSNormOf | None:
+    """n, eps and gain of an RMSNorm: torch's, or one of the many others, which are tried out first."""
+    if type(m) is nn.RMSNorm:
+        dtype = torch.get_default_dtype() if m.weight is None else m.weight.dtype
+        own = torch.finfo(dtype).eps if m.eps is None else m.eps
+        return RMSNormOf(m.normalized_shape[0], own, m.weight) if len(m.normalized_shape) == 1 else None
+    gain: Any = getattr(m, "weight", None)
+    eps: Any = getattr(m, "variance_epsilon", getattr(m, "eps", None))
+    if not type(m).__name__.endswith("RMSNorm") or not isinstance(gain, nn.Parameter) or gain.ndim != 1:
+        return None
+    if len(list(m.parameters())) != 1 or not isinstance(eps, float) or _has_hooks(m):
+        return None
+    generator = torch.Generator().manual_seed(0)
+    v = (torch.randn(6, len(gain), generator=generator) * torch.logspace(-3, 2, 6).unsqueeze(1)).to(gain)
+    with torch.no_grad():
+        try:
+            found = m(v).double()
+        except Exception:
+            return None
+        wide = v.double()
+        expected = gain.double() * wide / (wide.square().mean(dim=1, keepdim=True) + eps).sqrt()
+    close = found.shape == expected.shape and bool(
+        ((found - expected).abs() <= 32 * torch.finfo(gain.dtype).eps * expected.abs().max()).all()
+    )
+    return RMSNormOf(len(gain), eps, gain) if close else None
 
 
 class _Tracer(fx.Tracer):
@@ -119,12 +155,22 @@ def _steps(module: fx.GraphModule, shapes: dict[fx.Node, Any]) -> Iterator[Step]
             output = values[node] = Value(node.name, *found)
         inputs = tuple(values[n] for n in node.all_input_nodes if n in values)
         kind, name, part, path, options = _describe(module, node, values)
+        if kind in ("add", "cat"):
+            kind, inputs = with_operands(kind, node, values)
         if node in changed:
             kind, options = ("output" if kind == "output" else "unknown"), {"why": "is changed in place"}
         yield Step(kind, name, inputs, output, part, path, options)
 
 
 _Description = tuple[str, str, nn.Module | None, str | None, dict[str, Any]]
+
+
+def with_operands(kind: str, node: fx.Node, values: dict[fx.Node, Value]) -> tuple[str, tuple[Value, ...]]:
+    """The operands of a sum or a concatenation in their order, twice if they are there twice."""
+    operands = node.args[0] if kind == "cat" else node.args[:2]
+    if isinstance(operands, list | tuple) and all(isinstance(n, fx.Node) and n in values for n in operands):
+        return kind, tuple(values[n] for n in operands if isinstance(n, fx.Node))
+    return "unknown", tuple(values[n] for n in node.all_input_nodes if n in values)
 
 
 def _describe(module: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Value]) -> _Description:
