@@ -24,6 +24,7 @@ test: setup
 # the full counts of every claim, the figures as JSON in results/prove.json and results/report/results.json
 prove: setup
 	mkdir -p results
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,transformers]"
 	OMP_NUM_THREADS=1 RADNET_COUNTS=full $(BIN)/python -m pytest -q -n 2 --dist loadgroup --evidence results/prove.json
 	$(BIN)/python benchmarks/memory.py --json results/memory.json
 	$(BIN)/radnet reproduce --force --out results/report

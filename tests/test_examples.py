@@ -60,3 +60,11 @@ def test_the_shipped_network_is_a_hundred_times_smaller_and_predicts_the_same_la
     assert outcome["changed"] == 0
     assert outcome["lossless"]
     assert outcome["rows"]["the same, compressed"]["accuracy"] > 0.9
+
+
+def test_a_convolutional_network_on_real_digits_shrinks_and_changes_no_prediction(count, evidence):
+    found = load("compress_digits").main(epochs=count(3, 12))
+    evidence("digits", **found)
+    assert found["changed"] == 0
+    assert found["channels"] == 10
+    assert found["accuracy"] >= count(0.9, 0.97)

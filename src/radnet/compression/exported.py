@@ -206,6 +206,10 @@ def _kind(node: fx.Node) -> tuple[str, dict[str, Any]]:
         return "flatten", {"start": args[1] if len(args) > 1 else 0, "end": args[2] if len(args) > 2 else -1}
     if target == "aten.mean.dim":
         return "mean", {"dim": args[1], "keepdim": args[2] if len(args) > 2 else False}
+    if target == "aten.slice.Tensor":
+        return "slice", {"dims": [args[1] if len(args) > 1 else 0], "dropped": []}
+    if target == "aten.select.int":
+        return "slice", {"dims": [], "dropped": [args[1]]}
     if target == "aten.permute.default":
         return "permute", {"order": args[1]}
     if target == "aten.transpose.int":

@@ -297,6 +297,16 @@ class Analysis:
         """The same entries with their positions in another order, so that sources are others there."""
         return self._feature(feature.entries, dim, feature.inner, feature.span.renamed(how), [(feature, 1.0)])
 
+    def _slice(self, step: Step) -> Feature | None:
+        feature, (value,) = self._inputs(step)[0], step.inputs
+        if feature is None:
+            return None
+        dims, dropped = ([d % len(value.shape) for d in step.options[key]] for key in ("dims", "dropped"))
+        if feature.dim in (*dims, *dropped):
+            return self._unknown(step)
+        dim = feature.dim - sum(d < feature.dim for d in dropped)
+        return self._moved(feature, dim, ("sliced", step.name, len(self.all)))
+
     def _permute(self, step: Step) -> Feature | None:
         feature, (value,) = self._inputs(step)[0], step.inputs
         order = [int(d) % len(value.shape) for d in step.options["order"]]

@@ -61,20 +61,19 @@ class RMSRescaling(RadialActivation):
 
 
 def fold(model: nn.Module, steps: Sequence[Step]) -> bool:
-    """Fold the first norm layer that can be; returns whether there was one. The model is a copy."""
+    """Fold the norm layers that can be; returns whether there were any. The model is a copy."""
     graph = _Graph(model, steps)
-    for step in steps:
-        m = step.module
-        if m is None or not graph.once(step):
-            continue
-        if type(m) in _BATCH and _fold_batch(graph, step, m):
-            return True
-        rms = rms_norm(m)
-        if rms is not None and _fold_rms(graph, step, rms):
-            return True
-        if type(m) is nn.LayerNorm and _fold_layer(graph, step, m):
-            return True
-    return False
+    return any([_fold_one(graph, step) for step in steps if step.module is not None and graph.once(step)])  # noqa: C419
+
+
+def _fold_one(graph: _Graph, step: Step) -> bool:
+    m: Any = step.module
+    if type(m) in _BATCH:
+        return _fold_batch(graph, step, m)
+    if type(m) is nn.LayerNorm:
+        return _fold_layer(graph, step, m)
+    rms = rms_norm(m)
+    return rms is not None and _fold_rms(graph, step, rms)
 
 
 class _Graph:
@@ -113,10 +112,21 @@ class _Graph:
         setattr(self.model.get_submodule(owner), name, module)
 
     def linear_readers(self, value: Value) -> list[Step] | None:
-        """The layers that read a value along its last axis, if only such do."""
-        readers = self.users.get(value, [])
-        good = all(s.kind == "linear" and self.once(s) for s in readers)
-        return readers if readers and good else None
+        """The layers that read a value along its last axis, or a part of its positions, if only such do."""
+        readers: list[Step] = []
+        for step in self.users.get(value, []):
+            if step.kind == "linear" and self.once(step):
+                readers.append(step)
+                continue
+            last = len(value.shape) - 1
+            cut = step.options.get("dims", []) + step.options.get("dropped", []) if step.kind == "slice" else [last]
+            more = (
+                self.linear_readers(step.output) if step.output is not None and step.kind in ("slice", "same") else None
+            )
+            if more is None or (step.kind == "slice" and any(d % (last + 1) == last for d in cut)):
+                return None
+            readers += more
+        return readers or None
 
     def writers(self, value: Value) -> list[Step] | None:
         """The linear layers whose sum a value is, if it is that and nobody else reads any of it."""

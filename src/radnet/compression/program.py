@@ -252,6 +252,8 @@ def _function_kind(node: fx.Node, values: dict[fx.Node, Value]) -> tuple[str, di
             "dim": args[1] if len(args) > 1 else node.kwargs["dim"],
             "keepdim": args[2] if len(args) > 2 else node.kwargs.get("keepdim", False),
         }
+    if target is operator.getitem and len(args) == 2 and isinstance(args[0], fx.Node) and args[0] in values:
+        return _slice_kind(args[1], len(values[args[0]].shape))
     if target in ("permute", torch.permute):
         order = args[1:] if len(args) > 2 else args[1]
         return "permute", {"order": order}
@@ -260,6 +262,17 @@ def _function_kind(node: fx.Node, values: dict[fx.Node, Value]) -> tuple[str, di
     if target in ("contiguous", "clone"):
         return "same", {}
     return "unknown", {}
+
+
+def _slice_kind(index: Any, ndim: int) -> tuple[str, dict[str, Any]]:
+    """``x[:, 0]`` and the like: whole axes, parts of axes, single places."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if len(parts) > ndim or not all(
+        isinstance(p, slice) or (isinstance(p, int) and not isinstance(p, bool)) for p in parts
+    ):
+        return "unknown", {}
+    dims = [d for d, part in enumerate(parts) if isinstance(part, slice) and part != slice(None)]
+    return "slice", {"dims": dims, "dropped": [d for d, part in enumerate(parts) if isinstance(part, int)]}
 
 
 def _function_name(node: fx.Node) -> str:
