@@ -1,6 +1,7 @@
 """Compression of any module with radial parts: known answers, random models, models that break the rules."""
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -214,6 +215,80 @@ def test_data_in_an_affine_set_need_no_more_than_its_dimension_and_one():
     assert widths(c) == [4]
     more = normal(1000, 3, seed=3) @ normal(3, 50, seed=1) + normal(1, 50, seed=2)
     assert_same_function(model, c.network, more)
+
+
+# --- with a tolerance
+
+
+def decaying(widths, activation, seed):
+    """A network whose layers have singular values that fall off."""
+    torch.manual_seed(seed)
+    layers = []
+    for n, m in itertools.pairwise(widths):
+        layer = nn.Linear(n, m).double()
+        with torch.no_grad():
+            U, S, V = torch.linalg.svd(layer.weight, full_matrices=False)
+            layer.weight.copy_(U @ torch.diag(S * 0.3 ** torch.arange(len(S), dtype=torch.float64)) @ V)
+        layers += [layer, copy.deepcopy(activation)]
+    return nn.Sequential(*layers[:-1]).eval()
+
+
+def worst_change(a, b, x, steps):
+    """Search for an input no longer than the longest of x at which the two differ more: gradient ascent."""
+    R = x.norm(dim=1).max()
+    x = x.clone().requires_grad_()
+    worst = 0.0
+    for _ in range(steps):
+        change = (a(x) - b(x)).norm(dim=1)
+        worst = max(worst, float(change.detach().max()))
+        (gradient,) = torch.autograd.grad(change.sum(), x)
+        with torch.no_grad():
+            x += 0.3 * R * gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1e-300)
+            x *= (R / x.norm(dim=1, keepdim=True)).clamp(max=1)
+    return worst
+
+
+def test_no_input_changes_by_more_than_the_bound(count, evidence):
+    closest, cut = 0.0, 0
+    for seed in range(count(15, 100)):
+        rho = [radnet.Squash(), radnet.ShiftedReLU(0.3), radnet.Squash(blocks=2), RMSRescaling(30, 0.5)][seed % 4]
+        tol = (1e-1, 1e-2, 1e-4)[seed % 3]
+        model = decaying((6, 30, 40, 3), rho, seed)
+        x = normal(200, 6, seed=seed)
+        c = radnet.compress(model, x, tol=tol)
+        allowed = c.bound.value + 64 * 2.3e-16 * c.certificate.scale
+        found = worst_change(model, c.network, x, steps=40)
+        assert found <= allowed, seed
+        exact = radnet.compress(model, x)
+        cut += sum(a.after < b.after for a, b in zip(c.spaces, exact.spaces, strict=True))
+        closest = max(closest, found / allowed)
+    evidence("tolerance", spaces_cut=cut, closest=closest)
+    assert cut > 0
+
+
+def test_zero_biases_cost_nothing_and_a_step_has_no_bound():
+    zero = nn.Sequential(nn.Linear(3, 20), radnet.Squash(), nn.Linear(20, 64), radnet.Squash(), nn.Linear(64, 2))
+    for layer in (zero[0], zero[2]):
+        nn.init.zeros_(layer.bias)
+    c = compressed(zero, normal(16, 3), tol=1e-9)
+    assert widths(c) == [3, 3]
+    assert c.bound.value == 0
+    net = radnet.RadNet((3, 20, 20, 2), "squash", dtype=torch.float64)  # its biases start at 0
+    assert radnet.compress(net, tol=1e-9).network.widths == (3, 3, 3, 2)
+    step = decaying((6, 30, 2), radnet.StepReLU(), 0)
+    c = radnet.compress(step, normal(50, 6), tol=0.1)
+    assert c.bound.value is None
+    assert "1 (StepReLU) comes after directions were left out, and is not Lipschitz" in c.bound.why
+    assert "no bound" in c.report()
+    pinned = decaying((6, 30, 30, 2), radnet.Squash(), 0)
+    pinned[3] = nn.Tanh()
+    assert "Lipschitz" in radnet.compress(pinned, normal(50, 6), tol=0.1).bound.why
+
+
+@pytest.mark.parametrize("tol", [-1, 1, 2.0, "small", True])
+def test_tolerances_that_are_none_are_refused(tol):
+    with pytest.raises(ValueError, match="tol="):
+        radnet.compress(nn.Linear(2, 2), tol=tol)
 
 
 # --- norm layers

@@ -50,11 +50,13 @@ _HOME = {
 _SUBMODULES = (
     "activations",
     "approximation",
+    "columns",
     "compression",
     "descent",
     "experiments",
     "files",
     "linalg",
+    "models",
     "network",
     "plots",
     "profiles",

@@ -44,6 +44,7 @@ def compress(  # type: ignore[overload-overlap]
     model: NetworkT,
     example_inputs: Tensor | None = None,
     *,
+    tol: None = None,
     data: None = None,
     generator: torch.Generator | None = None,
 ) -> Compression[NetworkT]: ...
@@ -52,6 +53,7 @@ def compress(
     model: ModelT,
     example_inputs: Tensor | Sequence[Tensor] | None = None,
     *,
+    tol: float | None = None,
     data: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> ModelCompression[ModelT]: ...
@@ -59,6 +61,7 @@ def compress(
     model: Any,
     example_inputs: Tensor | Sequence[Tensor] | None = None,
     *,
+    tol: float | None = None,
     data: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Any:
@@ -72,6 +75,9 @@ def compress(
     example_inputs : Tensor of shape (rows, ...), or a sequence of tensors, optional
         What the certificate is measured on, and what other modules are traced with; 256 normal rows by default, where
         the model says how wide they are.
+    tol : float, optional
+        Directions of a space whose singular value is below this share of its largest are left out. What that can do
+        to the outputs is bounded where every profile on the way is Lipschitz (``.bound``); what it did is measured.
     data : Tensor, shape (rows, n), optional
         All inputs that matter: what holds on their affine hull is enough. The certificate is measured on them.
     generator : torch.Generator, optional
@@ -109,9 +115,11 @@ def compress(
         raise InvalidType(f"generator is a {type(generator).__name__}; expected a torch.Generator")
     if generator is None:
         generator = torch.Generator().manual_seed(0)
-    if isinstance(model, RadNet) and data is None:
+    if tol is not None and (isinstance(tol, bool) or not isinstance(tol, int | float) or not 0 <= tol < 1):
+        raise InvalidValue(f"tol={tol!r}: expected a number from 0 to 1, for example 1e-6")
+    if isinstance(model, RadNet) and data is None and tol is None:
         return _compress_chain(model, example_inputs, generator)
-    return _compress_any(model, example_inputs, data, generator)
+    return _compress_any(model, example_inputs, tol, data, generator)
 
 
 def _compress_chain(model: NetworkT, example_inputs: Any, generator: torch.Generator) -> Compression[NetworkT]:
@@ -124,7 +132,7 @@ def _compress_chain(model: NetworkT, example_inputs: Any, generator: torch.Gener
 
 
 def _compress_any(
-    model: ModelT, example_inputs: Any, data: Tensor | None, generator: torch.Generator
+    model: ModelT, example_inputs: Any, tol: float | None, data: Tensor | None, generator: torch.Generator
 ) -> ModelCompression[ModelT]:
     if not isinstance(model, nn.Module) or hasattr(model, "_orig_mod"):
         hint = "; give it model._orig_mod" if hasattr(model, "_orig_mod") else ""
@@ -132,7 +140,7 @@ def _compress_any(
     check_mode(model, "")
     check_parameters(model)
     inputs = _inputs_for(model, example_inputs if data is None else data, generator)
-    smaller = compress_model(model, inputs, data=data)
+    smaller = compress_model(model, inputs, tol=tol, data=data)
     try:
         certificate = verify(model, smaller.network, inputs, generator=generator)
     except RuntimeError as error:
@@ -140,13 +148,15 @@ def _compress_any(
             f"{type(model).__name__}: the smaller model does not run ({error}); its forward relies on the width of a "
             "hidden layer in a way that cannot be seen by tracing it once. Nothing was changed"
         ) from error
-    if not certificate.lossless:
+    if not certificate.lossless and tol is None:
         raise InvalidValue(
             f"{type(model).__name__}: the smaller model does not give the same outputs ({certificate.rows_failed} of "
             f"{certificate.rows} rows differ, by {certificate.max_gap:.3g}); its forward does something that cannot be "
             "seen by tracing it once. Nothing was changed"
         )
-    return ModelCompression(smaller.network, certificate, model, smaller.spaces, inputs, smaller.traced_by)
+    return ModelCompression(
+        smaller.network, certificate, model, smaller.spaces, inputs, smaller.traced_by, smaller.bound
+    )
 
 
 def _inputs_for(model: nn.Module, given: Any, generator: torch.Generator) -> tuple[Tensor, ...]:

@@ -26,6 +26,7 @@ class Basis:
 
     U: Tensor
     marked: bool
+    cut: bool = False  # whether a tolerance left out directions that are more than rounding
 
     @property
     def width(self) -> int:
@@ -134,7 +135,8 @@ def _basis(
     U = basis_of(torch.cat(columns, dim=1), tol)
     if U.shape[1] == 0:
         U = torch.eye(n, 1, dtype=torch.float64)
-    basis = Basis(U, False)
+    cut = tol is not None and U.shape[1] < basis_of(torch.cat(columns, dim=1)).shape[1]
+    basis = Basis(U, False, cut)
     read = {use.reads for use in analysis.uses}
     for feature, run in members:
         run.basis = basis

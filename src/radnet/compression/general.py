@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..errors import InvalidValue
 from .bases import Layout, lay_out, numbers
+from .bounds import Bound, bound
 from .exported import trace_exported
 from .graph import Analysis, Feature, Use, double
 from .norms import fold
@@ -39,6 +40,7 @@ class Smaller(Generic[ModelT]):
     network: ModelT
     spaces: tuple[SpaceReport, ...]
     traced_by: str
+    bound: Bound | None
 
 
 def compress_model(
@@ -66,8 +68,9 @@ def compress_model(
             break
         for feature, why in conflicts:
             analysis.pin(feature, why)
+    change = None if tol is None else bound(analysis, layout, steps, inputs)
     install(small, found, analysis, layout)
-    return Smaller(small, tuple(SpaceReport(**row) for row in numbers(layout)), way)
+    return Smaller(small, tuple(SpaceReport(**row) for row in numbers(layout)), way, change)
 
 
 def _way_to_trace(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[Callable[..., list[Step]], str]:

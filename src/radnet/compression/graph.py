@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..rescaling import block_sizes
 from .program import Step, Value
-from .spans import AffineSet, stacked
+from .spans import AffineSet, stacked, thinned
 
 Entries = np.ndarray[Any, Any]
 
@@ -386,8 +386,6 @@ def padded_with_zeros(m: Any) -> bool:
 
 
 def _thin(image: AffineSet) -> AffineSet:
-    """Replace many columns of one source by a basis of their span."""
-    from .spans import basis_of
-
-    parts = {s: basis_of(M) if M.shape[1] > 1 else M for s, M in image.parts.items()}
+    """Replace many columns of one source by as few as their rank."""
+    parts = {s: thinned(M) if M.shape[1] > 1 else M for s, M in image.parts.items()}
     return AffineSet(image.n, image.c, parts)

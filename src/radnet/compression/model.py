@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from .bounds import Bound
 from .certificate import Certificate
 from .general import SpaceReport
 from .result import interleaved_times
@@ -35,6 +36,8 @@ class ModelCompression(Generic[ModelT]):
         What the certificate was measured on.
     traced_by : str
         "torch.fx", or "torch.export" where the first cannot follow the model.
+    bound : Bound, optional
+        With a tolerance: how far it can move an output, or why that cannot be said.
     """
 
     network: ModelT
@@ -43,6 +46,7 @@ class ModelCompression(Generic[ModelT]):
     spaces: tuple[SpaceReport, ...]
     inputs: tuple[Tensor, ...]
     traced_by: str
+    bound: Bound | None = None
 
     def report(self, timing: bool = False) -> str:
         """A table for people: spaces, parameters, bytes and multiply-adds before and after, the gaps; time if asked.
@@ -67,7 +71,8 @@ class ModelCompression(Generic[ModelT]):
             lines.append(f"{what:<28}{a:>8,}{b:>10,}{more}")
         if timing:
             lines += [self._timed_line(rows) for rows in (1, 256)]
-        return "\n".join([*lines, "", str(self.certificate)])
+        said = [] if self.bound is None else [f"  {self.bound}"]
+        return "\n".join([*lines, "", str(self.certificate), *said])
 
     def _work(self, model: nn.Module) -> int:
         return multiply_adds(model, self.inputs) // len(self.inputs[0])

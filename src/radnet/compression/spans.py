@@ -71,10 +71,10 @@ class AffineSet:
         return AffineSet(self.n, None, {**self.parts, source: self.c.unsqueeze(1)})
 
     def limited(self, source: Hashable) -> AffineSet:
-        """At most n directions: more than that are all of R^n."""
+        """At most n directions: if there are more, a source of its own for all of them."""
         if sum(M.shape[1] for M in self.parts.values()) < self.n:
             return self
-        return AffineSet.everything(self.n, source)
+        return AffineSet(self.n, self.c, {source: thinned(self.directions)})
 
 
 def stacked(sets: Iterable[AffineSet]) -> AffineSet:
@@ -93,6 +93,18 @@ def stacked(sets: Iterable[AffineSet]) -> AffineSet:
             parts[source][start : start + s.n] = M
         start += s.n
     return AffineSet(n, c, parts)
+
+
+def thinned(M: Tensor) -> Tensor:
+    """As few columns as the rank, with the same span and the same lengths: ``T T^T = M M^T``.
+
+    >>> thinned(torch.tensor([[3.0, 4.0], [0.0, 0.0]], dtype=torch.float64)).abs()
+    tensor([[5.],
+            [0.]], dtype=torch.float64)
+    """
+    U = basis_of(M)
+    R: Tensor = torch.linalg.qr((U.mT @ M).mT)[1]
+    return U @ R.mT
 
 
 def basis_of(columns: Tensor, tol: float | None = None) -> Tensor:
