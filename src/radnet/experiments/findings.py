@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from typing import Any
@@ -138,9 +139,14 @@ def _boundaries(data: dict[str, Any]) -> list[str]:
     trials = results.trials_from(data, 6, "data")
     said = []
     for kind in boundaries.DATA:
-        radial, relu, blocks = (boundaries.figure(trials, kind, name).mean for name in ("radial", "relu", "blocks"))
-        word = "wins" if radial > relu + 0.005 else "loses" if radial < relu - 0.005 else "ties"
-        said.append(f"{kind}: the radial network {word}, {radial:.3f} against {relu:.3f} (block-radial {blocks:.3f}).")
+        radial, relu, blocks = (boundaries.figure(trials, kind, name) for name in ("radial", "relu", "blocks"))
+        doubt = 2 * math.hypot(radial.std, relu.std) / math.sqrt(len(trials))  # two standard errors
+        ahead = radial.mean - relu.mean
+        word = "wins" if ahead > doubt else "loses" if ahead < -doubt else "ties"
+        said.append(
+            f"{kind}: the radial network {word}, {radial.mean:.3f} against {relu.mean:.3f}, give or take {doubt:.3f} "
+            f"(block-radial {blocks.mean:.3f})."
+        )
     return said
 
 

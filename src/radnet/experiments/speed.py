@@ -31,6 +31,7 @@ TARGETS: dict[str, Callable[[Tensor], Tensor]] = {
     "script": torch.sigmoid,  # the published script
 }
 _TURN = 20  # epochs
+_BETWEEN = 8  # turns between two looks at the reduced network by rows
 _NARROW = 8  # up to this width columns are faster than rows
 
 
@@ -85,12 +86,13 @@ def trial(settings: Settings, seed: int, tell: Tell = lambda share: None) -> Tri
     net = RadNet(settings.widths, settings.activation, init="linear", generator=torch.Generator().manual_seed(seed))
     small = compress(net, x[:64]).network
     by_rows = _Racer(copy.deepcopy(small), x, settings, by_columns=False)
-    by_rows.go(_TURN)
     racers = {"full": _Racer(net, x, settings), "reduced": _Racer(small, x, settings)}
     turn = 0
     while not all(racer.done for racer in racers.values()):
         for name in NETWORKS if turn % 2 == 0 else NETWORKS[::-1]:
             racers[name].go(_TURN)
+        if turn % _BETWEEN == 0:
+            by_rows.go(_TURN)
         turn += 1
         tell(min(racer.share for racer in racers.values()))
     return Trial(small.widths, by_rows.seconds / len(by_rows.losses), racers["full"].run(), racers["reduced"].run())
