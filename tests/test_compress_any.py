@@ -639,3 +639,16 @@ def test_the_report_has_every_space_and_the_sizes():
     assert f"{3 * 4 + 4 * 64 + 64 * 2:,}" in text
     assert "batch 256" in text
     assert "lossless" in text
+
+
+def test_the_picture_has_every_space_and_an_arc_for_every_layer_between_two():
+    import xml.etree.ElementTree as ET
+
+    c = compressed(Stream(nn.Identity()), normal(16, 3))
+    root = ET.fromstring(c.picture())  # noqa: S314
+    svg = "{http://www.w3.org/2000/svg}"
+    texts = [text.text for text in root.iter(f"{svg}text")]
+    assert [text for text in texts if text and "→" in text] == ["64 → 32", "256 → 4", "256 → 8", "256 → 16"]
+    arcs = [path.find(f"{svg}title").text for path in root.iter(f"{svg}path")]
+    assert sorted(arcs) == sorted([f"{part}.{k}" for part in ("up", "down") for k in range(3)] + ["head"])
+    assert "a &lt; b" in radnet.compression.picture.draw([("a < b", 2, 1, "")], [])

@@ -75,6 +75,10 @@ def test_a_compressed_network_survives_its_file(tmp_path, generator):
     radnet.save(small, tmp_path / "small.safetensors")
     x = torch.randn(50, 3, generator=generator)
     assert radnet.verify(net, radnet.load(tmp_path / "small.safetensors"), x).lossless
+    radnet.save(net, tmp_path / "net.safetensors")
+    assert radnet.verify(tmp_path / "net.safetensors", str(tmp_path / "small.safetensors"), x).lossless
+    with pytest.raises(FileNotFoundError, match="none.safetensors"):
+        radnet.verify(net, tmp_path / "none.safetensors", x)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from . import testing
     from .activations import Identity, Radial, RadialActivation, RadialSigmoid, ShiftedReLU, Squash, StepReLU
     from .approximation import Ball, Box, Points, approximate
-    from .compression import compress, verify
+    from .compression import compress
     from .descent import InterpolatingSpace, ProjectedOptimizer
     from .errors import RadNetError
     from .files import load, load_into, save
     from .network import RadNet, widen
     from .symmetry import OrthogonalAction
+    from .verification import verify
     from .widths import reduced_widths
 
 __version__ = "0.1.0"
@@ -35,7 +36,7 @@ _HOME = {
     "Points": "approximation",
     "approximate": "approximation",
     "compress": "compression",
-    "verify": "compression",
+    "verify": "verification",
     "InterpolatingSpace": "descent",
     "ProjectedOptimizer": "descent",
     "RadNetError": "errors",

@@ -155,7 +155,7 @@ def _compress_any(
             "seen by tracing it once. Nothing was changed"
         )
     return ModelCompression(
-        smaller.network, certificate, model, smaller.spaces, inputs, smaller.traced_by, smaller.bound
+        smaller.network, certificate, model, smaller.spaces, inputs, smaller.traced_by, smaller.bound, smaller.edges
     )
 
 

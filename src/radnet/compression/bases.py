@@ -197,20 +197,17 @@ def _grouped(analysis: Analysis, pinned: dict[int, str]) -> tuple[list[Space], d
     together: dict[tuple[int, ...], list[int]] = {}
     for root, groups in signature.items():
         together.setdefault(tuple(groups), []).append(root)
-    spaces: list[Space] = []
-    place: dict[int, tuple[int, int]] = {}
-    for roots in together.values():
+    place = {root: (k, at) for k, roots in enumerate(together.values()) for at, root in enumerate(roots)}
+    writers: list[list[str]] = [[] for _ in together]
+    for start, stop, who in analysis.written:
+        for k in dict.fromkeys(place[analysis.root(e)][0] for e in range(start, stop)):
+            if who not in writers[k]:
+                writers[k].append(who)
+    spaces = []
+    for k, roots in enumerate(together.values()):
         why = next((pinned[root] for root in roots if root in pinned), None)
-        writers = list(dict.fromkeys(_written_by(analysis, roots)))
-        for k, root in enumerate(roots):
-            place[root] = (len(spaces), k)
-        spaces.append(Space(" + ".join(writers), len(roots), why, np.array(roots)))
+        spaces.append(Space(" + ".join(writers[k]), len(roots), why, np.array(roots)))
     return spaces, place
-
-
-def _written_by(analysis: Analysis, roots: list[int]) -> list[str]:
-    wanted = set(roots)
-    return [who for a, b, who in analysis.written if any(analysis.root(e) in wanted for e in range(a, b))]
 
 
 def _runs(analysis: Analysis, feature: Feature, place: dict[int, tuple[int, int]]) -> Iterator[Run]:

@@ -16,6 +16,7 @@ from .bounds import Bound, bound
 from .exported import trace_exported
 from .graph import Analysis, Feature, Use, double
 from .norms import fold
+from .picture import Edge
 from .program import Step, trace
 from .spans import AffineSet, basis_of
 from .surgery import Change, block_widths, changes, install
@@ -41,6 +42,7 @@ class Smaller(Generic[ModelT]):
     spaces: tuple[SpaceReport, ...]
     traced_by: str
     bound: Bound | None
+    edges: tuple[Edge, ...]
 
 
 def compress_model(
@@ -70,7 +72,18 @@ def compress_model(
             analysis.pin(feature, why)
     change = None if tol is None else bound(analysis, layout, steps, inputs)
     install(small, found, analysis, layout)
-    return Smaller(small, tuple(SpaceReport(**row) for row in numbers(layout)), way, change)
+    return Smaller(
+        small, tuple(SpaceReport(**row) for row in numbers(layout)), way, change, tuple(_edges(analysis, layout))
+    )
+
+
+def _edges(analysis: Analysis, layout: Layout) -> Iterator[Edge]:
+    for use in analysis.uses:
+        reads, writes = (
+            () if feature is None else tuple(dict.fromkeys(run.space for run in layout.runs[feature]))
+            for feature in (use.reads, use.writes)
+        )
+        yield Edge(use.step.name, reads, writes)
 
 
 def _way_to_trace(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[Callable[..., list[Step]], str]:

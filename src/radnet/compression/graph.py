@@ -151,11 +151,11 @@ class Analysis:
         for feature in self._inputs(step):
             self.pin(feature, "it is an output of the model")
 
-    def _span_of(self, value: Value, feature: Feature | None, n: int) -> AffineSet:
+    def _span_of(self, value: Value, feature: Feature | None, n: int, dim: int) -> AffineSet:
         if feature is not None:
             return feature.span
         hull = self.hulls.get(value.name)
-        return hull if hull is not None and hull.n == n else AffineSet.everything(n, ("value", value.name))
+        return hull if hull is not None and hull.n == n else AffineSet.everything(n, ("value", value.name, dim))
 
     def _linear(self, step: Step) -> Feature | None:
         m = step.module
@@ -164,9 +164,9 @@ class Analysis:
         last = len(value.shape) - 1
         if feature is not None and feature.dim != last:
             self.pin(feature, f"{step.name} (Linear) mixes its positions")
-            feature, span = None, AffineSet.everything(m.in_features, ("value", value.name))
+            feature, span = None, AffineSet.everything(m.in_features, ("value", value.name, last))
         else:
-            span = self._span_of(value, feature, m.in_features)
+            span = self._span_of(value, feature, m.in_features, last)
         W, b = double(m.weight), None if m.bias is None else double(m.bias)
         if feature is not None and feature.inner > 1:  # each position of the flattened axis is a source of its own
             parts = W.reshape(len(W), -1, feature.inner)
@@ -192,7 +192,7 @@ class Analysis:
             return None
         W = double(m.weight).flatten(2)
         b = None if m.bias is None else double(m.bias)
-        span = self._span_of(value, feature, m.in_channels)
+        span = self._span_of(value, feature, m.in_channels, 1)
         zeros = padded_with_zeros(m)
         image = AffineSet(m.out_channels, b)
         geometry = (m.kernel_size, m.stride, m.dilation, m.padding, m.padding_mode)

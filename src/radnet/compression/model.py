@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from .bounds import Bound
 from .certificate import Certificate
 from .general import SpaceReport
+from .picture import Edge, draw
 from .result import interleaved_times
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -38,6 +39,8 @@ class ModelCompression(Generic[ModelT]):
         "torch.fx", or "torch.export" where the first cannot follow the model.
     bound : Bound, optional
         With a tolerance: how far it can move an output, or why that cannot be said.
+    edges : tuple of Edge
+        Each layer with the spaces it reads and writes.
     """
 
     network: ModelT
@@ -47,6 +50,17 @@ class ModelCompression(Generic[ModelT]):
     inputs: tuple[Tensor, ...]
     traced_by: str
     bound: Bound | None = None
+    edges: tuple[Edge, ...] = ()
+
+    def picture(self) -> str:
+        """The spaces with their widths and the layers between them, as SVG.
+
+        >>> import radnet
+        >>> c = radnet.compress(nn.Sequential(nn.Linear(3, 64), radnet.Squash(), nn.Linear(64, 2)))
+        >>> "64 → 4" in c.picture()
+        True
+        """
+        return draw([(s.space, s.before, s.after, s.why) for s in self.spaces], self.edges)
 
     def report(self, timing: bool = False) -> str:
         """A table for people: spaces, parameters, bytes and multiply-adds before and after, the gaps; time if asked.
