@@ -39,6 +39,8 @@ bench: setup
 	$(BIN)/python benchmarks/ensemble.py --json results/ensemble.json
 	$(BIN)/python benchmarks/depth.py --json results/depth.json
 	$(BIN)/python benchmarks/columns.py --json results/columns.json
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch-pruning
+	$(BIN)/python benchmarks/pruning.py --json results/pruning.json
 	$(BIN)/python benchmarks/memory.py --json results/memory.json
 
 docs: setup
