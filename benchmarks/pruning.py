@@ -1,8 +1,8 @@
 """The same trained network made smaller in three ways: by its spans, by a structured pruner, by principal components.
 
-The network of ``examples/compress_digits.py``. torch-pruning (`pip install torch-pruning`) removes the channels with the
-smallest weights until as few parameters are left; principal components rotate the channels and keep those with the largest
-variance over the training images, which is possible only because radial activations let rotations through. No retraining.
+The network of ``examples/compress_digits.py``. torch-pruning (`pip install torch-pruning`) removes the channels with
+the smallest weights until as few parameters are left; principal components rotate the channels and keep those with the
+largest variance over the training images, which only radial activations allow. No retraining.
 """
 
 from __future__ import annotations
@@ -104,10 +104,8 @@ def main() -> None:
                 "accuracy": float((guess == labels).float().mean()),
                 "predictions_changed": int((guess != truth).sum()),
             }
-            line = found[name]
-            print(
-                f"{name:<32}{line['parameters']:>8,}{line['accuracy']:>9.3f}{line['predictions_changed']:>6} of {len(test)}"
-            )
+            count, accuracy, changed = found[name].values()
+            print(f"{name:<32}{count:>8,}{accuracy:>9.3f}{changed:>6} of {len(test)}")
     finish({"rivals": found})
 
 

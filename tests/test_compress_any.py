@@ -62,6 +62,35 @@ def test_a_residual_stream_holds_its_directions_and_one_constant(activation, exp
     assert c.network.up[1].weight.shape == (expected[2], expected[0])
 
 
+@pytest.mark.parametrize(
+    ("activation", "stream", "hidden"),
+    [(nn.Identity(), (4, 8, 16, 32), [4, 8, 16]), (radnet.Squash(), (4, 10, 20, 40), [5, 10, 20])],
+)
+def test_a_rewritten_stream_grows(activation, stream, hidden):
+    model = Stream(activation).double().eval()
+    c = radnet.compress(model, normal(64, 3), rewrite=True)
+    assert isinstance(c.network, torch.fx.GraphModule)
+    assert c.certificate.lossless
+    assert c.spaces[0].along == stream
+    assert [space.after for space in c.spaces[1:4]] == hidden
+    shapes = {name: tuple(p.shape) for name, p in c.network.named_parameters() if name.endswith("weight")}
+    assert shapes["stem.weight"] == (stream[0], 3)
+    for k in range(3):
+        assert shapes[f"up.{k}.weight"] == (hidden[k], stream[k])
+        assert shapes[f"down.{k}.weight"] == (stream[k + 1], hidden[k])
+    assert "grows: " + ", ".join(map(str, stream)) in c.report()
+    assert_same_function(model, c.network, normal(200, 3, seed=5))
+
+
+def test_rewritten_random_models_are_the_same_function_and_no_larger(count):
+    for seed in range(count(40, 300)):
+        model, rng = random_model(seed)
+        x = model.inputs(16, rng)
+        plain, grown = radnet.compress(model, x).network, radnet.compress(model, x, rewrite=True).network
+        assert radnet.verify(model, grown, model.inputs(16, rng)).lossless, seed
+        assert sum(p.numel() for p in grown.parameters()) <= sum(p.numel() for p in plain.parameters()), seed
+
+
 def test_channels_of_a_convolution_shrink_to_what_its_taps_can_see():
     model = nn.Sequential(
         nn.Conv2d(1, 64, 3, padding=1), radnet.Squash(dim=1), nn.Conv2d(64, 128, 3, padding=1), radnet.Squash(dim=1),
@@ -432,7 +461,7 @@ def measured_ranks(model, example, inputs):
             values[n.name] = super().run_node(n)
             return values[n.name]
 
-    tracer = program._Tracer()
+    tracer = program.ModelTracer()
     with torch.no_grad():
         Keep(torch.fx.GraphModule(small, tracer.trace(small))).run(inputs)
     seen = {}

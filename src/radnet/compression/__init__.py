@@ -8,7 +8,7 @@ spaces, `spans` what can ever stand in them, `bases` their smallest bases, `surg
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,7 @@ def compress(  # type: ignore[overload-overlap]
     *,
     tol: None = None,
     data: None = None,
+    rewrite: Literal[False] = False,
     generator: torch.Generator | None = None,
 ) -> Compression[NetworkT]: ...
 @overload
@@ -55,6 +56,7 @@ def compress(
     *,
     tol: float | None = None,
     data: Tensor | None = None,
+    rewrite: bool = False,
     generator: torch.Generator | None = None,
 ) -> ModelCompression[ModelT]: ...
 def compress(
@@ -63,6 +65,7 @@ def compress(
     *,
     tol: float | None = None,
     data: Tensor | None = None,
+    rewrite: bool = False,
     generator: torch.Generator | None = None,
 ) -> Any:
     """The same function with smaller layers (thm:mod-comp, thm:withshift, and beyond chains).
@@ -80,6 +83,9 @@ def compress(
         to the outputs is bounded where every profile on the way is Lipschitz (``.bound``); what it did is measured.
     data : Tensor, shape (rows, n), optional
         All inputs that matter: what holds on their affine hull is enough. The certificate is measured on them.
+    rewrite : bool
+        Return an fx GraphModule instead of your own class: a residual stream then grows along the way, with zeros put
+        behind it where it is added to. Under an untouched forward it has one width throughout.
     generator : torch.Generator, optional
         For normal rows and for the perturbations behind D; by default a fresh one with a fixed seed.
 
@@ -117,9 +123,9 @@ def compress(
         generator = torch.Generator().manual_seed(0)
     if tol is not None and (isinstance(tol, bool) or not isinstance(tol, int | float) or not 0 <= tol < 1):
         raise InvalidValue(f"tol={tol!r}: expected a number from 0 to 1, for example 1e-6")
-    if isinstance(model, RadNet) and data is None and tol is None:
+    if isinstance(model, RadNet) and data is None and tol is None and not rewrite:
         return _compress_chain(model, example_inputs, generator)
-    return _compress_any(model, example_inputs, tol, data, generator)
+    return _compress_any(model, example_inputs, tol, data, rewrite, generator)
 
 
 def _compress_chain(model: NetworkT, example_inputs: Any, generator: torch.Generator) -> Compression[NetworkT]:
@@ -132,7 +138,12 @@ def _compress_chain(model: NetworkT, example_inputs: Any, generator: torch.Gener
 
 
 def _compress_any(
-    model: ModelT, example_inputs: Any, tol: float | None, data: Tensor | None, generator: torch.Generator
+    model: ModelT,
+    example_inputs: Any,
+    tol: float | None,
+    data: Tensor | None,
+    rewrite: bool,
+    generator: torch.Generator,
 ) -> ModelCompression[ModelT]:
     if not isinstance(model, nn.Module) or hasattr(model, "_orig_mod"):
         hint = "; give it model._orig_mod" if hasattr(model, "_orig_mod") else ""
@@ -140,7 +151,7 @@ def _compress_any(
     check_mode(model, "")
     check_parameters(model)
     inputs = _inputs_for(model, example_inputs if data is None else data, generator)
-    smaller = compress_model(model, inputs, tol=tol, data=data)
+    smaller = compress_model(model, inputs, tol=tol, data=data, rewrite=rewrite)
     try:
         certificate = verify(model, smaller.network, inputs, generator=generator)
     except RuntimeError as error:

@@ -27,6 +27,7 @@ class Basis:
     U: Tensor
     marked: bool
     cut: bool = False  # whether a tolerance left out directions that are more than rounding
+    mark_at: int = 0  # how many coordinates stand before the mark
 
     @property
     def width(self) -> int:
@@ -41,11 +42,29 @@ class Run:
     space: int
     rows: slice
     basis: Basis | None
+    columns: int | None = None  # how many of the basis, where a space grows along the way
+    has_mark: bool = True  # and whether it has got as far as the mark
+
+    @property
+    def U(self) -> Tensor:  # noqa: N802
+        """The basis, as far as it goes here."""
+        if self.basis is None:
+            raise ValueError("nothing changes here")
+        return self.basis.U[:, : self.columns]
 
     @property
     def width(self) -> int:
         """Its length afterwards."""
-        return self.rows.stop - self.rows.start if self.basis is None else self.basis.width
+        if self.basis is None:
+            return int(self.rows.stop - self.rows.start)
+        return sum(1 if part is None else int(part.shape[1]) for part in self.parts())
+
+    def parts(self) -> list[Tensor | None]:
+        """The coordinates in their order: pieces of the basis, and None for the mark."""
+        U, basis = self.U, self.basis
+        if basis is None or not basis.marked or (self.columns is not None and not self.has_mark):
+            return [U]
+        return [U[:, : basis.mark_at], None, U[:, basis.mark_at :]]
 
 
 @dataclass(eq=False)
@@ -56,6 +75,7 @@ class Layout:
     runs: dict[Feature, list[Run]]
     bases: list[Basis | None] = field(default_factory=list)
     marks: dict[tuple[Feature, int], float | None] = field(default_factory=dict)
+    constants: dict[tuple[Feature, int], Tensor] = field(default_factory=dict)  # of y, where a space grows
 
     def rest(self, feature: Feature, run: Run) -> Tensor | None:
         """``r``, what of the constant is not in the basis; None if nothing is."""
@@ -63,12 +83,17 @@ class Layout:
         if c is None or run.basis is None:
             return None
         c = c[run.rows]
-        r = c - run.basis.U @ (run.basis.U.mT @ c)
-        r = r - run.basis.U @ (run.basis.U.mT @ r)
+        if (feature, run.space) in self.constants:
+            r = c - run.U @ self.constants[feature, run.space]
+        else:
+            r = c - run.U @ (run.U.mT @ c)
+            r = r - run.U @ (run.U.mT @ r)
         return None if float(r.norm()) <= 1e-14 * float(c.norm()) else r
 
 
-def lay_out(analysis: Analysis, whole: set[Feature], unmarked: set[Feature], tol: float | None) -> Layout:
+def lay_out(
+    analysis: Analysis, whole: set[Feature], unmarked: set[Feature], tol: float | None, *, growing: bool = False
+) -> Layout:
     """Find spaces and bases.
 
     Parameters
@@ -80,6 +105,8 @@ def lay_out(analysis: Analysis, whole: set[Feature], unmarked: set[Feature], tol
         In whose spaces there can be no mark.
     tol : float, optional
         Singular values below this share of the largest count as 0.
+    growing : bool
+        Whether a space may have fewer coordinates in earlier values than in later ones, which then need padding.
     """
     layout = _spaces(analysis)
     members: list[list[tuple[Feature, Run]]] = [[] for _ in layout.spaces]
@@ -95,7 +122,79 @@ def lay_out(analysis: Analysis, whole: set[Feature], unmarked: set[Feature], tol
     for runs in layout.runs.values():
         for run in runs:
             run.basis = layout.bases[run.space]
+    if growing:
+        joined = {run.space for runs in layout.runs.values() if len(runs) > 1 for run in runs}
+        for index, some in enumerate(members):
+            if layout.bases[index] is not None and index not in joined and not any(f in unmarked for f, _ in some):
+                _grow(analysis, layout, index, some, whole)
     return layout
+
+
+def _grow(
+    analysis: Analysis, layout: Layout, index: int, members: list[tuple[Feature, Run]], whole: set[Feature]
+) -> None:
+    """Order the basis by when its directions first appear, so that every value needs only the first few."""
+    basis = layout.bases[index]
+    if basis is None:
+        return
+    below = _below(whole)
+    inputs = {out: feature for _, feature, _, out in analysis.radial}
+    marked = [layout.marks[feature, index] for feature, _ in members]
+    first = next((k for k, mark in enumerate(marked) if mark), len(members))
+    Q = basis.U[:, :0]
+    length: dict[Feature, int] = {}  # how many coordinates a value has, the mark among them once it is reached
+    for k, (feature, run) in enumerate(members):
+        if k == first:
+            basis.mark_at = Q.shape[1]
+        reached = basis.marked and k >= first
+        wanted = [feature.span.directions[run.rows]]
+        if feature.span.c is not None and feature in below:
+            wanted.append(feature.span.c[run.rows].unsqueeze(1))
+        Q = _extended(Q, basis.U.mT @ torch.cat(wanted, dim=1), basis.U)
+        columns = _needed(Q, torch.cat(wanted, dim=1))
+        own = columns + 1 if reached and columns > basis.mark_at else columns
+        if reached and marked[k]:
+            own = max(own, basis.mark_at + 1)
+        parts = [length[part] for part, _ in feature.made_of if part in length]
+        parts += [length[inputs[feature]]] if feature in inputs else []
+        length[feature] = max([own, 1, *parts])
+        run.has_mark = reached and length[feature] > basis.mark_at
+        run.columns = length[feature] - int(run.has_mark)
+    Q = _extended(Q, torch.eye(basis.U.shape[1], dtype=torch.float64), basis.U)
+    basis.U = Q
+    for feature, run in members:
+        constant = torch.zeros(run.U.shape[1], dtype=torch.float64)
+        if feature.made_of:
+            for part, factor in feature.made_of:
+                y = layout.constants[part, index]
+                constant[: len(y)] += factor * y
+        elif feature.span.c is not None:
+            constant = run.U.mT @ feature.span.c[run.rows]
+        layout.constants[feature, index] = constant
+
+
+def _extended(Q: Tensor, coordinates: Tensor, U: Tensor) -> Tensor:
+    """An orthonormal basis that begins with Q and has ``U coordinates`` in its span."""
+    columns = U @ coordinates
+    lengths = columns.norm(dim=0)
+    columns = columns[:, lengths > 0] / lengths[lengths > 0]
+    rest = columns - Q @ (Q.mT @ columns)
+    rest = rest - Q @ (Q.mT @ rest)
+    if rest.shape[1] == 0:
+        return Q
+    left, S, _ = torch.linalg.svd(rest, full_matrices=False)
+    new = left[:, 1e-13 * max(rest.shape) ** 0.5 < S]
+    new = new - Q @ (Q.mT @ new)
+    return torch.cat([Q, torch.linalg.qr(new)[0]], dim=1)
+
+
+def _needed(Q: Tensor, columns: Tensor) -> int:
+    """How many of the first columns of Q it takes."""
+    lengths = columns.norm(dim=0)
+    columns = columns[:, lengths > 0] / lengths[lengths > 0]
+    used = (Q.mT @ columns).abs().amax(dim=1) if columns.shape[1] else Q.new_zeros(Q.shape[1])
+    found = (used > 1e-12).nonzero()
+    return int(found[-1]) + 1 if len(found) else 0
 
 
 def _below(features: set[Feature]) -> set[Feature]:
@@ -225,8 +324,9 @@ def _runs(analysis: Analysis, feature: Feature, place: dict[int, tuple[int, int]
 def numbers(layout: Layout) -> list[dict[str, Any]]:
     """For each space its name, width before and after, and why it is not smaller."""
     rows = []
-    for space, basis in zip(layout.spaces, layout.bases, strict=True):
+    for index, (space, basis) in enumerate(zip(layout.spaces, layout.bases, strict=True)):
         why = space.why or ("every direction of it is used" if basis is None else "")
+        along = sorted({run.width for runs in layout.runs.values() for run in runs if run.space == index})
         after = space.width if basis is None else basis.width
-        rows.append({"space": space.name, "before": space.width, "after": after, "why": why})
+        rows.append({"space": space.name, "before": space.width, "after": after, "why": why, "along": tuple(along)})
     return rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from .graph import Analysis, Feature, Use, double
 from .norms import fold
 from .picture import Edge
 from .program import Step, trace
+from .rewriting import rewritten
 from .spans import AffineSet, basis_of
 from .surgery import Change, block_widths, changes, install
 
@@ -32,6 +33,7 @@ class SpaceReport:
     before: int
     after: int
     why: str
+    along: tuple[int, ...] = ()  # the widths it has along the way, where it grows
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +48,16 @@ class Smaller(Generic[ModelT]):
 
 
 def compress_model(
-    model: ModelT, inputs: Sequence[Tensor], *, tol: float | None = None, data: Tensor | None = None
-) -> Smaller[ModelT]:
+    model: ModelT,
+    inputs: Sequence[Tensor],
+    *,
+    tol: float | None = None,
+    data: Tensor | None = None,
+    rewrite: bool = False,
+) -> Smaller[Any]:
     """A copy of the model with every space in its smallest basis; nothing is measured yet."""
     small = copy.deepcopy(model)
-    follow, way = _way_to_trace(small, inputs)
+    follow, way = (trace, "torch.fx") if rewrite else _way_to_trace(small, inputs)
     steps = follow(small, inputs)
     while fold(small, steps):
         steps = follow(small, inputs)
@@ -63,7 +70,7 @@ def compress_model(
     ties = _ties(small)
     shared = _shared(analysis, ties, parameters)
     while True:
-        layout = lay_out(analysis, shared, shared, tol)
+        layout = lay_out(analysis, shared, shared, tol, growing=rewrite)
         found = changes(analysis, layout)
         conflicts = list(_conflicts(analysis, layout, found, ties, parameters))
         if not conflicts:
@@ -72,8 +79,9 @@ def compress_model(
             analysis.pin(feature, why)
     change = None if tol is None else bound(analysis, layout, steps, inputs)
     install(small, found, analysis, layout)
+    network = rewritten(small, analysis, layout) if rewrite else small
     return Smaller(
-        small, tuple(SpaceReport(**row) for row in numbers(layout)), way, change, tuple(_edges(analysis, layout))
+        network, tuple(SpaceReport(**row) for row in numbers(layout)), way, change, tuple(_edges(analysis, layout))
     )
 
 

@@ -78,7 +78,8 @@ class ModelCompression(Generic[ModelT]):
         lines = [f"{'space':<28}{'before':>8}{'after':>10}  why not smaller"]
         for s in self.spaces:
             name = s.space if len(s.space) <= 26 else s.space[:23] + "..."
-            lines.append(f"{name:<28}{s.before:>8,}{s.after:>10,}  {s.why}".rstrip())
+            grows = f"grows: {', '.join(map(str, s.along))}" if len(s.along) > 1 else ""
+            lines.append(f"{name:<28}{s.before:>8,}{s.after:>10,}  {s.why or grows}".rstrip())
         for what, measure in (("parameters", parameters), ("bytes", stored_bytes), ("multiply-adds a row", self._work)):
             a, b = measure(self.original), measure(self.network)
             more = f"  ({a / b:.1f} times fewer)" if b else ""

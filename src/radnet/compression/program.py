@@ -55,7 +55,7 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
     InvalidValue
         If the model cannot be traced: the message has the place and what would help.
     """
-    tracer = _Tracer()
+    tracer = ModelTracer()
     try:
         graph = tracer.trace(model)
     except Exception as error:
@@ -111,17 +111,21 @@ def rms_norm(m: nn.Module) -> RMSNormOf | None:
     return RMSNormOf(len(gain), eps, gain) if close else None
 
 
-class _Tracer(fx.Tracer):
+class ModelTracer(fx.Tracer):
+    """torch.fx with radial activations and norm layers left whole."""
+
     def __init__(self) -> None:
         super().__init__()
         self.record_stack_traces = True  # so that a reason can quote the line
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        """Whether a module is one step."""
         return whole_module(m) or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """A RadNet is followed layer by layer."""
         if isinstance(m, RadNet) and not _has_hooks(m):  # its forward checks its input, which is not there yet
             x = args[0] if args else next(iter(kwargs.values()))
             for layer, rho in zip(m.layers, m.rescalings, strict=True):

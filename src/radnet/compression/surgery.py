@@ -66,12 +66,15 @@ def _read_columns(W: Tensor, feature: Feature | None, layout: Layout) -> tuple[T
             continue
         rest, mark = layout.rest(feature, run), layout.marks[feature, run.space]
         constant = None if rest is None else torch.einsum("oik,i->ok", part, rest)
-        if run.basis.marked:
-            column = torch.zeros_like(part[:, 0]) if constant is None or not mark else constant / mark
-            pieces.append(column.unsqueeze(1))
-        if constant is not None and not (run.basis.marked and mark):
+        marked = any(piece is None for piece in run.parts())
+        for piece in run.parts():
+            if piece is not None:
+                pieces.append(torch.einsum("oik,ij->ojk", part, piece))
+            else:
+                column = torch.zeros_like(part[:, 0]) if constant is None or not mark else constant / mark
+                pieces.append(column.unsqueeze(1))
+        if constant is not None and not (marked and mark):
             extra = constant.sum(dim=1) if extra is None else extra + constant.sum(dim=1)
-        pieces.append(torch.einsum("oik,ij->ojk", part, run.basis.U))
     return torch.cat(pieces, dim=1), extra
 
 
@@ -85,10 +88,12 @@ def _write_rows(W: Tensor, feature: Feature | None, layout: Layout, *, marks: bo
         if run.basis is None:
             pieces.append(part)
             continue
-        if run.basis.marked:
-            mark = layout.marks[feature, run.space] or 0.0
-            pieces.append(torch.full_like(part[:1], mark if marks else 0.0))
-        pieces.append(torch.einsum("i...,ij->j...", part, run.basis.U))
+        mark = layout.marks[feature, run.space] or 0.0
+        for piece in run.parts():
+            if piece is None:
+                pieces.append(torch.full_like(part[:1], mark if marks else 0.0))
+            else:
+                pieces.append(torch.einsum("i...,ij->j...", part, piece))
     return torch.cat(pieces)
 
 
@@ -107,9 +112,11 @@ def _bias(b: Tensor | None, feature: Feature | None, layout: Layout) -> Tensor |
         if run.basis is None:
             pieces.append(b[run.rows])
             continue
-        if run.basis.marked:
-            pieces.append(torch.tensor([layout.marks[feature, run.space] or 0.0], dtype=torch.float64))
-        pieces.append(run.basis.U.mT @ b[run.rows])
+        for piece in run.parts():
+            if piece is None:
+                pieces.append(torch.tensor([layout.marks[feature, run.space] or 0.0], dtype=torch.float64))
+            else:
+                pieces.append(piece.mT @ b[run.rows])
     return torch.cat(pieces)
 
 
