@@ -384,12 +384,15 @@ def test_the_norm_rescaling_is_rmsnorm_of_its_own_n(generator):
 
 
 def test_random_models_are_the_same_function_with_smaller_layers(count, evidence):
-    shrunk, spaces = 0, 0
-    for seed in range(count(150, 1000)):
+    shrunk, spaces, exported = 0, 0, 0
+    for seed in range(count(120, 1000)):
         model, rng = random_model(seed)
         x = model.inputs(24, rng)
+        if seed % count(15, 4) == 0:  # a quarter of them cannot be followed by torch.fx
+            model = Checked(model).eval()
         before = copy.deepcopy(model.state_dict())
         c = radnet.compress(model, x)
+        exported += c.traced_by == "torch.export"
         assert c.certificate.lossless, seed
         assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items()), seed
         fresh = model.inputs(24, rng)
@@ -401,7 +404,7 @@ def test_random_models_are_the_same_function_with_smaller_layers(count, evidence
             assert space.after == space.before or not space.why
             spaces += not space.why
             shrunk += space.after < space.before
-    evidence("random models", spaces=spaces, shrunk=shrunk)
+    evidence("random models", spaces=spaces, shrunk=shrunk, exported=exported)
     assert shrunk > spaces / 2
 
 
@@ -412,6 +415,9 @@ class Checked(nn.Module):
         super().__init__()
         self.model = model
 
+    def inputs(self, rows, rng):
+        return self.model.inputs(rows, rng)
+
     def forward(self, x):
         if len(x) == 0 or x.shape[1] < 1:
             raise ValueError("no rows")
@@ -419,7 +425,7 @@ class Checked(nn.Module):
 
 
 def test_what_fx_cannot_follow_goes_through_export_to_the_same_widths(count, evidence):
-    number = count(15, 260)
+    number = count(8, 100)
     for seed in range(number):
         model, rng = random_model(seed)
         x = model.inputs(12, rng)
