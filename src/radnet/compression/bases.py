@@ -125,8 +125,9 @@ def lay_out(
     if growing:
         joined = {run.space for runs in layout.runs.values() if len(runs) > 1 for run in runs}
         for index, some in enumerate(members):
-            fixed = any(f in unmarked or _edge_needs_it(analysis, layout, f, index) for f, _ in some)
-            if layout.bases[index] is not None and index not in joined and not fixed:
+            if layout.bases[index] is None or index in joined:
+                continue
+            if not any(f in unmarked or _edge_needs_it(analysis, layout, f, index) for f, _ in some):
                 _grow(analysis, layout, index, some, whole)
     return layout
 
