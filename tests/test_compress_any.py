@@ -99,6 +99,13 @@ def test_channels_of_a_convolution_shrink_to_what_its_taps_can_see():
     assert widths(compressed(model, normal(8, 1, 6, 6))) == [10, 91]
 
 
+def test_a_constant_that_meets_zero_padding_is_not_constant_at_the_edge():
+    """conv, conv, activation: the bias of the first is seen through taps that fall off the edge."""
+    layers = [nn.Conv2d(1, 30, 3), nn.Conv2d(30, 120, 3, padding=1), radnet.Squash(dim=1), nn.Conv2d(120, 2, 1)]
+    c = compressed(nn.Sequential(*layers), normal(8, 1, 7, 7))
+    assert widths(c) == [10, 91]  # 9 taps of 9 taps, 9 taps of the constant, and the bias
+
+
 def test_every_block_shrinks_by_itself():
     model = nn.Sequential(nn.Linear(3, 24), radnet.Squash(blocks=(8, 8, 8)), nn.Linear(24, 2))
     c = compressed(model, normal(16, 3))
