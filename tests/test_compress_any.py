@@ -466,7 +466,7 @@ def measured_ranks(model, example, inputs):
     parameters = dict(small.named_parameters(remove_duplicate=False))
     analysis = graph.Analysis(steps, parameters, {})
     shared = general._shared(analysis, general._ties(small), parameters)
-    layout = bases.lay_out(analysis, shared, shared, None)
+    layout = bases.lay_out(analysis, shared, None)
     values = {}
 
     class Keep(torch.fx.Interpreter):
@@ -594,6 +594,7 @@ def test_what_does_not_commute_pins_the_space_and_says_so(something, reason):
     ("layers", "reason"),
     [
         ([nn.MaxPool2d(2)], "(MaxPool2d) does not commute"),
+        ([nn.AvgPool2d(2, divisor_override=3)], "(AvgPool2d) does not commute"),  # a sum, not a mean
         ([nn.Conv2d(16, 16, 3, groups=16)], "is a grouped convolution"),
     ],
 )

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from ..errors import InvalidType, InvalidValue
 from ..network import NetworkT, RadNet
+from .bases import SpaceReport
 from .certificate import Certificate, check_mode, verify
 from .chain import qr_compress
 from .closed_form import ClosedForm, closed_form
-from .general import SpaceReport, check_parameters, compress_model
+from .general import compress_model
 from .model import ModelCompression
 from .result import Compression, parameter_versions
 
@@ -149,7 +150,7 @@ def _compress_any(
         hint = "; give it model._orig_mod" if hasattr(model, "_orig_mod") else ""
         raise InvalidType(f"compress needs an nn.Module, got {type(model).__name__}{hint}")
     check_mode(model, "")
-    check_parameters(model)
+    _check_tensors(model)
     inputs = _inputs_for(model, example_inputs if data is None else data, generator)
     smaller = compress_model(model, inputs, tol=tol, data=data, rewrite=rewrite)
     try:
@@ -202,9 +203,7 @@ def _check_model(model: nn.Module) -> None:
         hint = "; give it model._orig_mod" if hasattr(model, "_orig_mod") else ""
         raise InvalidType(f"compress needs a radnet.RadNet, got {type(model).__name__}{hint}")
     model.check_initialised()
-    for name, p in (*model.named_parameters(), *model.named_buffers()):
-        if p.device.type == "meta":
-            raise InvalidValue(f"{name} is on the meta device and has no values; load weights, then compress")
+    _check_tensors(model, finite=False)
     for i, (layer, rho) in enumerate(zip(model.layers, model.activations, strict=True), start=1):
         if not isinstance(layer, nn.Linear):
             raise InvalidType(f"layer {i}: is a {type(layer).__name__}; compress needs nn.Linear layers in a RadNet")
@@ -213,3 +212,16 @@ def _check_model(model: nn.Module) -> None:
         for what, value in (("weight", layer.weight), ("bias", layer.bias), ("shift", rho.shift)):
             if value is not None and not bool(value.isfinite().all()):
                 raise InvalidValue(f"layer {i}: {what} holds NaN or infinite values; nothing was compressed")
+
+
+def _check_tensors(model: nn.Module, *, finite: bool = True) -> None:
+    """Refuse what has no ordinary numbers; a RadNet says itself which layer holds NaN."""
+    for name, p in (*model.named_parameters(), *model.named_buffers()):
+        if p.device.type == "meta":
+            raise InvalidValue(f"{name} is on the meta device and has no values; load weights, then compress")
+        if p.is_complex():
+            raise InvalidValue(f"{name} is complex; radial activations rescale by norms of real entries")
+        if p.is_sparse or p.is_quantized or p.layout != torch.strided:
+            raise InvalidValue(f"{name} is sparse or quantised; compress needs ordinary tensors")
+        if finite and p.is_floating_point() and not bool(p.isfinite().all()):
+            raise InvalidValue(f"{name} holds NaN or infinite values; nothing was compressed")

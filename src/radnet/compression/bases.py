@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -67,15 +66,46 @@ class Run:
         return [U[:, : basis.mark_at], None, U[:, basis.mark_at :]]
 
 
+@dataclass(frozen=True)
+class SpaceReport:
+    """One space: who writes it, its width before and after, and why it is not smaller."""
+
+    space: str
+    before: int
+    after: int
+    why: str
+    along: tuple[int, ...] = ()  # the widths it has along the way, where it grows
+
+
 @dataclass(eq=False)
 class Layout:
     """The spaces of an analysis, their bases, and how every feature is made of them."""
 
     spaces: list[Space]
     runs: dict[Feature, list[Run]]
+    whole: set[Feature] = field(default_factory=set)  # whose constants are in the basis
     bases: list[Basis | None] = field(default_factory=list)
     marks: dict[tuple[Feature, int], float | None] = field(default_factory=dict)
     constants: dict[tuple[Feature, int], Tensor] = field(default_factory=dict)  # of y, where a space grows
+
+    def members(self) -> list[list[tuple[Feature, Run]]]:
+        """For each space the features that have a part in it, in the order of the program."""
+        found: list[list[tuple[Feature, Run]]] = [[] for _ in self.spaces]
+        for feature, runs in self.runs.items():
+            for run in runs:
+                found[run.space].append((feature, run))
+        return found
+
+    def below(self) -> set[Feature]:
+        """The features whose constants are in the basis, and all that these are sums of."""
+        found: set[Feature] = set()
+        todo = list(self.whole)
+        while todo:
+            feature = todo.pop()
+            if feature not in found:
+                found.add(feature)
+                todo += [part for part, _ in feature.made_of]
+        return found
 
     def rest(self, feature: Feature, run: Run) -> Tensor | None:
         """``r``, what of the constant is not in the basis; None if nothing is."""
@@ -91,124 +121,29 @@ class Layout:
         return None if float(r.norm()) <= 1e-14 * float(c.norm()) else r
 
 
-def lay_out(
-    analysis: Analysis, whole: set[Feature], unmarked: set[Feature], tol: float | None, *, growing: bool = False
-) -> Layout:
+def lay_out(analysis: Analysis, shared: set[Feature], tol: float | None) -> Layout:
     """Find spaces and bases.
 
     Parameters
     ----------
     analysis : Analysis
-    whole : set of features
-        Whose constant has to be in the basis, besides those at radial activations.
-    unmarked : set of features
-        In whose spaces there can be no mark.
+    shared : set of features
+        Of parameters that serve in several places: their constants have to be in the basis, as at radial activations,
+        and their spaces have no mark, since all places must change in the same way.
     tol : float, optional
         Singular values below this share of the largest count as 0.
-    growing : bool
-        Whether a space may have fewer coordinates in earlier values than in later ones, which then need padding.
     """
     layout = _spaces(analysis)
-    members: list[list[tuple[Feature, Run]]] = [[] for _ in layout.spaces]
-    for feature, runs in layout.runs.items():
-        for run in runs:
-            members[run.space].append((feature, run))
-    whole = whole | {f for _, a, _, b in analysis.radial for f in (a, b)}
-    below = _below(whole)
+    layout.whole = shared | {f for _, a, _, b in analysis.radial for f in (a, b)}
+    members = layout.members()
     for index, space in enumerate(layout.spaces):
         layout.bases.append(None)
         if space.why is None:
-            layout.bases[index] = _basis(analysis, layout, index, members[index], whole, below, unmarked, tol)
+            layout.bases[index] = _basis(analysis, layout, index, members[index], shared, tol)
     for runs in layout.runs.values():
         for run in runs:
             run.basis = layout.bases[run.space]
-    if growing:
-        joined = {run.space for runs in layout.runs.values() if len(runs) > 1 for run in runs}
-        for index, some in enumerate(members):
-            if layout.bases[index] is None or index in joined:
-                continue
-            if not any(f in unmarked or _edge_needs_it(analysis, layout, f, index) for f, _ in some):
-                _grow(analysis, layout, index, some, whole)
     return layout
-
-
-def _grow(
-    analysis: Analysis, layout: Layout, index: int, members: list[tuple[Feature, Run]], whole: set[Feature]
-) -> None:
-    """Order the basis by when its directions first appear, so that every value needs only the first few."""
-    basis = layout.bases[index]
-    if basis is None:
-        return
-    below = _below(whole)
-    inputs = {out: feature for _, feature, _, out in analysis.radial}
-    marked = [layout.marks[feature, index] for feature, _ in members]
-    first = next((k for k, mark in enumerate(marked) if mark), len(members))
-    Q = basis.U[:, :0]
-    length: dict[Feature, int] = {}  # how many coordinates a value has, the mark among them once it is reached
-    for k, (feature, run) in enumerate(members):
-        if k == first:
-            basis.mark_at = Q.shape[1]
-        reached = basis.marked and k >= first
-        wanted = [feature.span.directions[run.rows]]
-        if feature.span.c is not None and feature in below:
-            wanted.append(feature.span.c[run.rows].unsqueeze(1))
-        Q = _extended(Q, basis.U.mT @ torch.cat(wanted, dim=1), basis.U)
-        columns = _needed(Q, torch.cat(wanted, dim=1))
-        own = columns + 1 if reached and columns > basis.mark_at else columns
-        if reached and marked[k]:
-            own = max(own, basis.mark_at + 1)
-        parts = [length[part] for part, _ in feature.made_of if part in length]
-        parts += [length[inputs[feature]]] if feature in inputs else []
-        length[feature] = max([own, 1, *parts])
-        run.has_mark = reached and length[feature] > basis.mark_at
-        run.columns = length[feature] - int(run.has_mark)
-    Q = _extended(Q, torch.eye(basis.U.shape[1], dtype=torch.float64), basis.U)
-    basis.U = Q
-    for feature, run in members:
-        constant = torch.zeros(run.U.shape[1], dtype=torch.float64)
-        if feature.made_of:
-            for part, factor in feature.made_of:
-                y = layout.constants[part, index]
-                constant[: len(y)] += factor * y
-        elif feature.span.c is not None:
-            constant = run.U.mT @ feature.span.c[run.rows]
-        layout.constants[feature, index] = constant
-
-
-def _extended(Q: Tensor, coordinates: Tensor, U: Tensor) -> Tensor:
-    """An orthonormal basis that begins with Q and has ``U coordinates`` in its span."""
-    columns = U @ coordinates
-    lengths = columns.norm(dim=0)
-    columns = columns[:, lengths > 0] / lengths[lengths > 0]
-    rest = columns - Q @ (Q.mT @ columns)
-    rest = rest - Q @ (Q.mT @ rest)
-    if rest.shape[1] == 0:
-        return Q
-    left, S, _ = torch.linalg.svd(rest, full_matrices=False)
-    new = left[:, 1e-13 * max(rest.shape) ** 0.5 < S]
-    new = new - Q @ (Q.mT @ new)
-    return torch.cat([Q, torch.linalg.qr(new)[0]], dim=1)
-
-
-def _needed(Q: Tensor, columns: Tensor) -> int:
-    """How many of the first columns of Q it takes."""
-    lengths = columns.norm(dim=0)
-    columns = columns[:, lengths > 0] / lengths[lengths > 0]
-    used = (Q.mT @ columns).abs().amax(dim=1) if columns.shape[1] else Q.new_zeros(Q.shape[1])
-    found = (used > 1e-12).nonzero()
-    return int(found[-1]) + 1 if len(found) else 0
-
-
-def _below(features: set[Feature]) -> set[Feature]:
-    """The features and all they are made of."""
-    found: set[Feature] = set()
-    todo = list(features)
-    while todo:
-        feature = todo.pop()
-        if feature not in found:
-            found.add(feature)
-            todo += [part for part, _ in feature.made_of]
-    return found
 
 
 def _basis(
@@ -216,21 +151,20 @@ def _basis(
     layout: Layout,
     index: int,
     members: list[tuple[Feature, Run]],
-    whole: set[Feature],
-    below: set[Feature],
-    unmarked: set[Feature],
+    shared: set[Feature],
     tol: float | None,
 ) -> Basis | None:
+    whole, below = layout.whole, layout.below()
     outputs = {out for _, _, _, out in analysis.radial}
     marker = None
-    if not any(feature in unmarked for feature, _ in members):
+    if not any(feature in shared for feature, _ in members):
         written = (f for f, _ in members if not f.made_of and f not in outputs and f not in below)
         marker = next((f for f in written if f.span.c is not None), None)
     _set_marks(layout, index, members, marker)
     columns = []
     for feature, run in members:
         columns.append(feature.span.directions[run.rows])
-        if feature.span.c is not None and (feature in whole or _edge_needs_it(analysis, layout, feature, index)):
+        if feature.span.c is not None and (feature in whole or edge_needs_it(analysis, layout, feature, index)):
             columns.append(feature.span.c[run.rows].unsqueeze(1))
     n = layout.spaces[index].width
     U = basis_of(torch.cat(columns, dim=1), tol)
@@ -255,10 +189,10 @@ def _set_marks(layout: Layout, index: int, members: list[tuple[Feature, Run]], m
             if (part, index) in layout.marks and mark is not None:
                 below = layout.marks[part, index]
                 mark = None if below is None else mark + factor * below
-        layout.marks[feature, index] = None if feature.mark is None else mark
+        layout.marks[feature, index] = mark if feature.uniform else None
 
 
-def _edge_needs_it(analysis: Analysis, layout: Layout, feature: Feature, index: int) -> bool:
+def edge_needs_it(analysis: Analysis, layout: Layout, feature: Feature, index: int) -> bool:
     """Whether a convolution that sees zeros beyond the edge reads it, with no mark to tell where the edge is."""
     if layout.marks[feature, index]:
         return False
@@ -323,12 +257,10 @@ def _runs(analysis: Analysis, feature: Feature, place: dict[int, tuple[int, int]
         yield Run(current, slice(start, len(feature.entries)), None)
 
 
-def numbers(layout: Layout) -> list[dict[str, Any]]:
-    """For each space its name, width before and after, and why it is not smaller."""
-    rows = []
+def reports(layout: Layout) -> Iterator[SpaceReport]:
+    """What became of every space."""
     for index, (space, basis) in enumerate(zip(layout.spaces, layout.bases, strict=True)):
         why = space.why or ("every direction of it is used" if basis is None else "")
         along = sorted({run.width for runs in layout.runs.values() for run in runs if run.space == index})
         after = space.width if basis is None else basis.width
-        rows.append({"space": space.name, "before": space.width, "after": after, "why": why, "along": tuple(along)})
-    return rows
+        yield SpaceReport(space.name, space.width, after, why, tuple(along))

@@ -95,29 +95,7 @@ class Certificate:
 def verify(
     a: nn.Module, b: nn.Module, inputs: Tensor | Sequence[Tensor], *, generator: torch.Generator | None = None
 ) -> Certificate:
-    """Measure how equal two networks are on the given inputs.
-
-    Parameters
-    ----------
-    a, b : nn.Module
-        The original and the other one; neither is changed.
-    inputs : Tensor of shape (rows, ...), or a sequence of tensors
-        Floating-point ones in the dtype of the networks; integers (for embeddings) as they are. Several tensors are
-        the arguments of the networks, and all floating-point tensors among their outputs are compared.
-    generator : torch.Generator, optional
-        For the perturbations behind D; by default a fresh one with a fixed seed, so that the same call gives the same.
-
-    Returns
-    -------
-    Certificate
-
-    Examples
-    --------
-    >>> import torch, radnet
-    >>> net = radnet.RadNet((2, 32, 1))
-    >>> radnet.verify(net, radnet.compress(net).network, torch.randn(100, 2)).lossless
-    True
-    """
+    """Measure how equal two modules are on the given inputs; `radnet.verify` says more, and takes files too."""
     for name, model in (("first", a), ("second", b)):
         if not isinstance(model, nn.Module):
             raise InvalidType(f"verify needs two modules; the {name} is a {type(model).__name__}")

@@ -8,12 +8,12 @@ found by the parameter they use, and the rest by name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
 
-from .program import Step, Value, module_kind, whole_module, with_operands
+from .program import Step, Value, module_kind, sharing, whole_module, with_operands
 
 _LAYERS = {
     "aten.linear.default": ("linear", 0, 1),
@@ -31,6 +31,15 @@ def trace_exported(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
     """The steps of a model on the given inputs; raises whatever `torch.export` raises."""
     program = torch.export.export(model, tuple(inputs), strict=False)
     return list(_Reader(model, program).steps())
+
+
+class _Call(NamedTuple):
+    """A call of a module that stays whole: what goes in, the operation that comes out, and why it cannot stay whole."""
+
+    path: str
+    input: fx.Node | None
+    last: fx.Node
+    broken: str | None
 
 
 class _Reader:
@@ -52,10 +61,10 @@ class _Reader:
             if call is not None and same in self.values:
                 self.values[node] = self.values[same]  # a conversion to the dtype it has is the tensor itself
             if call is not None:
-                if node is call["last"]:
+                if node is call.last:
                     yield self._call(node, call)
-                elif call["broken"]:
-                    yield self._unknown(node, call["broken"], call["path"])
+                elif call.broken:
+                    yield self._unknown(node, call.broken, call.path)
                 continue
             if node.op == "output":
                 yield Step("output", "output", self._inputs(node), None)
@@ -70,7 +79,7 @@ class _Reader:
         found = node.meta.get("val")
         if not isinstance(found, Tensor):
             return None
-        self.values[node] = Value(node.name, tuple(int(k) for k in found.shape), found.is_floating_point())
+        self.values[node] = Value(node.name, tuple(int(k) for k in found.shape))
         return self.values[node]
 
     def _inputs(self, node: fx.Node) -> tuple[Value, ...]:
@@ -133,7 +142,7 @@ class _Reader:
 
     # --- calls of modules that stay whole
 
-    def _whole_calls(self) -> dict[fx.Node, dict[str, Any]]:
+    def _whole_calls(self) -> dict[fx.Node, _Call]:
         """For every operation inside a call of such a module: its path, what goes in, the operation that comes out."""
         calls: list[tuple[str, list[fx.Node]]] = []
         before = None
@@ -152,22 +161,18 @@ class _Reader:
             state = node.op == "get_attr" or (node.op == "placeholder" and node.name in self.states)
             if state or (node.op == "call_function" and all(n in fixed for n in node.all_input_nodes)):
                 fixed.add(node)
-        found: dict[fx.Node, dict[str, Any]] = {}
+        found: dict[fx.Node, _Call] = {}
         for path, nodes in calls:
             inside = set(nodes)
             outside = [n for n in nodes if n not in fixed and any(user not in inside for user in n.users)]
             leaving = [n for n in outside if _same_tensor(n) is None or _same_tensor(n) in inside]
             entering = [m for n in nodes for m in n.all_input_nodes if m not in inside and m not in fixed]
-            call = {
-                "path": path,
-                "input": entering[0] if len(set(entering)) == 1 else None,
-                "last": leaving[-1] if leaving else nodes[-1],
-                "broken": "is changed in place"
-                if inside & self.changed
-                else "is used from inside"
-                if len(leaving) != 1 or len(set(entering)) != 1
-                else None,
-            }
+            broken = None
+            if inside & self.changed:
+                broken = "is changed in place"
+            elif len(leaving) != 1 or len(set(entering)) != 1:
+                broken = "is used from inside"
+            call = _Call(path, entering[0] if entering else None, leaving[-1] if leaving else nodes[-1], broken)
             found.update(dict.fromkeys(nodes, call))
         return found
 
@@ -179,13 +184,13 @@ class _Reader:
                 self.whole[path] = False
         return self.whole[path]
 
-    def _call(self, node: fx.Node, call: dict[str, Any]) -> Step:
-        if call["broken"]:
-            return self._unknown(node, call["broken"], call["path"])
-        module = self.model.get_submodule(call["path"])
+    def _call(self, node: fx.Node, call: _Call) -> Step:
+        if call.broken:
+            return self._unknown(node, call.broken, call.path)
+        module = self.model.get_submodule(call.path)
         kind, options = module_kind(module)
-        inputs = (self.values[call["input"]],) if call["input"] in self.values else ()
-        return Step(kind, call["path"], inputs, self._value(node), module, call["path"], options)
+        inputs = (self.values[call.input],) if call.input is not None and call.input in self.values else ()
+        return Step(kind, call.path, inputs, self._value(node), module, call.path, options)
 
 
 def _kind(node: fx.Node) -> tuple[str, dict[str, Any]]:
@@ -219,6 +224,8 @@ def _kind(node: fx.Node) -> tuple[str, dict[str, Any]]:
     if target in ("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default"):
         padding = args[3] if len(args) > 3 else 0
         counted = args[5] if len(args) > 5 else True
+        if len(args) > 6 and args[6] is not None:  # a divisor of its own: not a mean
+            return "unknown", {}
         padded = any(padding) if isinstance(padding, list | tuple) else bool(padding)
         return "pool", {"zeros": padded and bool(counted)}
     if _same_tensor(node) is not None:
@@ -249,21 +256,12 @@ def _changed_in_place(graph: fx.Graph) -> set[fx.Node]:
     changed: set[fx.Node] = set()
     for node in graph.nodes:
         schema = getattr(node.target, "_schema", None)
-        if schema is None or not schema.is_mutable:
-            continue
-        todo = [node, *(a for a in node.args[:1] if isinstance(a, fx.Node))]
-        while todo:
-            n = todo.pop()
-            if n in changed or n.op == "output":
-                continue
-            changed.add(n)
-            if _may_share(n):
-                todo += n.all_input_nodes
-            todo += [m for m in n.users if _may_share(m)]
+        if schema is not None and schema.is_mutable:
+            changed |= sharing([node, *(a for a in node.args[:1] if isinstance(a, fx.Node))], _may_be_view)
     return changed
 
 
-def _may_share(node: fx.Node) -> bool:
+def _may_be_view(node: fx.Node) -> bool:
     """Whether an operation may give back the memory it was given."""
     if node.op != "call_function":
         return False

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidValue
-from .bases import Layout, lay_out, numbers
+from .bases import Layout, SpaceReport, lay_out, reports
 from .bounds import Bound, bound
 from .exported import trace_exported
 from .graph import Analysis, Feature, Use, double
+from .growing import grow
 from .norms import fold
 from .picture import Edge
 from .program import Step, trace
@@ -23,17 +23,6 @@ from .spans import AffineSet, basis_of
 from .surgery import Change, block_widths, changes, install
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
-
-
-@dataclass(frozen=True)
-class SpaceReport:
-    """One space: who writes it, its width before and after, and why it is not smaller."""
-
-    space: str
-    before: int
-    after: int
-    why: str
-    along: tuple[int, ...] = ()  # the widths it has along the way, where it grows
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +59,9 @@ def compress_model(
     ties = _ties(small)
     shared = _shared(analysis, ties, parameters)
     while True:
-        layout = lay_out(analysis, shared, shared, tol, growing=rewrite)
+        layout = lay_out(analysis, shared, tol)
+        if rewrite:
+            grow(analysis, layout, shared)
         found = changes(analysis, layout)
         conflicts = list(_conflicts(analysis, layout, found, ties, parameters))
         if not conflicts:
@@ -80,9 +71,7 @@ def compress_model(
     change = None if tol is None else bound(analysis, layout, steps, inputs)
     install(small, found, analysis, layout)
     network = rewritten(small, analysis, layout) if rewrite else small
-    return Smaller(
-        network, tuple(SpaceReport(**row) for row in numbers(layout)), way, change, tuple(_edges(analysis, layout))
-    )
+    return Smaller(network, tuple(reports(layout)), way, change, tuple(_edges(analysis, layout)))
 
 
 def _edges(analysis: Analysis, layout: Layout) -> Iterator[Edge]:
@@ -181,18 +170,3 @@ def _close(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and bool(
         (a - b).abs().max() <= 1e-11 * max(float(a.abs().max()), 1e-300) if a.numel() else True
     )
-
-
-def check_parameters(model: nn.Module) -> None:
-    """Refuse what has no ordinary numbers."""
-    for name, p in (*model.named_parameters(), *model.named_buffers()):
-        if p.device.type == "meta":
-            raise InvalidValue(f"{name} is on the meta device and has no values; load weights, then compress")
-        if p.is_complex():
-            raise InvalidValue(
-                f"{name} is complex; a norm of complex entries is not what radial activations rescale by"
-            )
-        if p.is_sparse or p.is_quantized or p.layout != torch.strided:
-            raise InvalidValue(f"{name} is sparse or quantised; compress needs ordinary tensors")
-        if p.is_floating_point() and not bool(p.isfinite().all()):
-            raise InvalidValue(f"{name} holds NaN or infinite values; nothing was compressed")

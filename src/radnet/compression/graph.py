@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..rescaling import block_sizes
 from .program import Step, Value
@@ -33,7 +33,7 @@ class Feature:
     inner: int
     span: AffineSet
     made_of: list[tuple[Feature, float]] = field(default_factory=list)  # for sums and the like: parts and factors
-    mark: float | None = 0.0  # the coefficient of the constant's coordinate, once it is known; None: not constant
+    uniform: bool = True  # whether the constant is the same at every position
 
 
 @dataclass(eq=False)
@@ -158,8 +158,7 @@ class Analysis:
         return hull if hull is not None and hull.n == n else AffineSet.everything(n, ("value", value.name, dim))
 
     def _linear(self, step: Step) -> Feature | None:
-        m = step.module
-        assert isinstance(m, nn.Linear) and step.output is not None  # noqa: S101, PT018  (program says so)
+        m: Any = step.module
         (value,), feature = step.inputs, self._inputs(step)[0]
         last = len(value.shape) - 1
         if feature is not None and feature.dim != last:
@@ -177,14 +176,13 @@ class Analysis:
             image = image if b is None else AffineSet(image.n, b if image.c is None else image.c + b, image.parts)
         else:
             image = span.mapped(W, b)
-        out = self._write(step, image, len(step.output.shape) - 1)
+        out = self._write(step, image, len(step.made.shape) - 1)
         self.uses.append(Use(step, feature, out))
         return out
 
     def _conv(self, step: Step) -> Feature | None:
         m: Any = step.module
         (value,), feature = step.inputs, self._inputs(step)[0]
-        assert step.output is not None  # noqa: S101
         taps = m.weight.ndim - 2
         if len(value.shape) != taps + 2 or (feature is not None and (feature.dim != 1 or feature.inner != 1)):
             self.pin(feature, f"{step.name} reads another axis than the one that is followed")
@@ -214,8 +212,7 @@ class Analysis:
         rows = double(m.weight)
         c = rows[0].clone()
         image = AffineSet(m.embedding_dim, c, {("row of", step.name, len(self.all)): (rows - c).mT})
-        assert step.output is not None  # noqa: S101
-        out = self._feature(self._new(image.n, step.name), len(step.output.shape) - 1, 1, _thin(image))
+        out = self._feature(self._new(image.n, step.name), len(step.made.shape) - 1, 1, _thin(image))
         self.uses.append(Use(step, None, out))
         return out
 
@@ -246,8 +243,7 @@ class Analysis:
 
     def _add(self, step: Step) -> Feature | None:
         (a, b), (x, y), signs = self._inputs(step), step.inputs, step.options["signs"]
-        assert step.output is not None  # noqa: S101
-        ndim = len(step.output.shape)
+        ndim = len(step.made.shape)
         if a is None or b is None or not self._alike(a, x, b, y, ndim):
             other = "something that is not followed" if a is None or b is None else "something of another shape"
             for feature in (a, b):
@@ -255,7 +251,7 @@ class Analysis:
             return None
         self._unite(a.entries, b.entries)
         spans = [
-            f.span if v.shape == step.output.shape else f.span.renamed(("spread", v.shape)) for f, v in ((a, x), (b, y))
+            f.span if v.shape == step.made.shape else f.span.renamed(("spread", v.shape)) for f, v in ((a, x), (b, y))
         ]
         span = spans[0].scaled(signs[0]).plus(spans[1].scaled(signs[1]))
         span = span.limited(("sum", step.name, len(self.all)))
@@ -268,8 +264,7 @@ class Analysis:
 
     def _cat(self, step: Step) -> Feature | None:
         features = self._inputs(step)
-        assert step.output is not None  # noqa: S101
-        dim = step.options["dim"] % len(step.output.shape)
+        dim = step.options["dim"] % len(step.made.shape)
         followed = [f for f in features if f is not None]
         if len(followed) < len(features) or any(f.dim != dim or f.inner != 1 for f in followed):
             for f in followed:
@@ -344,7 +339,7 @@ class Analysis:
         span = feature.span.renamed(key)
         span = span.with_constant_as_direction(key) if zeros else span
         out = self._feature(feature.entries, dim, 1, span, [(feature, 1.0)])
-        out.mark = None if zeros else 0.0
+        out.uniform = not zeros
         return out
 
     def _radial(self, step: Step) -> Feature | None:

@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from .bases import SpaceReport
 from .bounds import Bound
 from .certificate import Certificate
-from .general import SpaceReport
 from .picture import Edge, draw
 from .result import interleaved_times
 
@@ -94,19 +94,8 @@ class ModelCompression(Generic[ModelT]):
 
     def _timed_line(self, rows: int) -> str:
         batch = [x[torch.arange(rows) % len(x)] if len(x) == len(self.inputs[0]) else x for x in self.inputs]
-        a, b = interleaved_times(_Bound(self.original, batch[1:]), _Bound(self.network, batch[1:]), batch[0])
+        a, b = interleaved_times(lambda: self.original(*batch), lambda: self.network(*batch))
         return f"{f'µs, batch {rows}':<28}{a * 1e6:>8,.0f}{b * 1e6:>10,.0f}  ({a / b:.1f} times faster)"
-
-
-class _Bound(nn.Module):
-    """A model with all inputs but the first given."""
-
-    def __init__(self, model: nn.Module, others: Sequence[Tensor]) -> None:
-        super().__init__()
-        self.model, self.others = model, list(others)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.model(x, *self.others)
 
 
 def parameters(model: nn.Module) -> int:

@@ -22,16 +22,14 @@ _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 _ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
 _SAME = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
-_NORMS = (nn.RMSNorm, nn.LayerNorm)
 
 
 @dataclass(eq=False)
 class Value:
-    """A tensor that flows through the model: its shape, and the step that makes it."""
+    """A tensor that flows through the model: its name in the trace, and its shape."""
 
     name: str
     shape: tuple[int, ...]
-    floating: bool
 
 
 @dataclass(eq=False)
@@ -45,6 +43,13 @@ class Step:
     module: nn.Module | None = None
     path: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def made(self) -> Value:
+        """The value it makes; every step of a known kind but the model's output makes one."""
+        if self.output is None:
+            raise InvalidValue(f"{self.name} gives no tensor; compress needs layers that do")
+        return self.output
 
 
 def trace(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
@@ -135,28 +140,28 @@ class ModelTracer(fx.Tracer):
 
 
 class _Shapes(fx.Interpreter):
-    """Runs the graph once and keeps the shape and kind of every tensor."""
+    """Runs the graph once and keeps the shape of every tensor."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
-        self.found: dict[fx.Node, Any] = {}
+        self.found: dict[fx.Node, tuple[int, ...]] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
-        self.found[n] = (tuple(result.shape), result.is_floating_point()) if isinstance(result, Tensor) else None
+        if isinstance(result, Tensor):
+            self.found[n] = tuple(result.shape)
         return result
 
 
-def _steps(module: fx.GraphModule, shapes: dict[fx.Node, Any]) -> Iterator[Step]:
+def _steps(module: fx.GraphModule, shapes: dict[fx.Node, tuple[int, ...]]) -> Iterator[Step]:
     values: dict[fx.Node, Value] = {}
     changed = _changed_in_place(module)
     for node in module.graph.nodes:
         if node.op == "get_attr" and not node.users:
             continue
-        found = shapes.get(node)
         output = None
-        if found is not None:
-            output = values[node] = Value(node.name, *found)
+        if node in shapes:
+            output = values[node] = Value(node.name, shapes[node])
         inputs = tuple(values[n] for n in node.all_input_nodes if n in values)
         kind, name, part, path, options = _describe(module, node, values)
         if kind in ("add", "cat"):
@@ -215,7 +220,7 @@ def module_kind(m: nn.Module) -> tuple[str, dict[str, Any]]:
         return "same", {}
     if kind is nn.Flatten:
         return "flatten", {"start": m.start_dim, "end": m.end_dim}
-    if kind in _POOLS:
+    if kind in _POOLS and getattr(m, "divisor_override", None) is None:
         padded = any(_tuple(m.padding)) and m.count_include_pad
         return "pool", {"zeros": padded}
     if kind in _ADAPTIVE:
@@ -298,9 +303,7 @@ def _changed_in_place(module: fx.GraphModule) -> set[fx.Node]:
             or (node.op == "call_module" and getattr(module.get_submodule(str(node.target)), "inplace", False))
         )  # fmt: skip
         if inplace:
-            changed |= _sharing(node, module)
-            for n in node.all_input_nodes:
-                changed |= _sharing(n, module)
+            changed |= sharing([node, *node.all_input_nodes], lambda n: _may_be_view(n, module))
     return changed
 
 
@@ -310,16 +313,17 @@ _INPLACE = (
 )  # fmt: skip
 
 
-def _sharing(node: fx.Node, module: fx.GraphModule) -> set[fx.Node]:
-    """The node and everything that may share its memory: we do not know which functions return views."""
+def _may_be_view(node: fx.Node, module: fx.GraphModule) -> bool:
+    """Whether a node may give back the memory it was given: of functions we do not know which do."""
+    if node.op == "call_module":
+        return isinstance(module.get_submodule(str(node.target)), (*_SAME, nn.Flatten))
+    return node.op in ("call_method", "call_function")
 
-    def may_be_view(n: fx.Node) -> bool:
-        if n.op == "call_module":
-            return isinstance(module.get_submodule(str(n.target)), (*_SAME, nn.Flatten))
-        return n.op in ("call_method", "call_function")
 
+def sharing(nodes: Sequence[fx.Node], may_be_view: Callable[[fx.Node], bool]) -> set[fx.Node]:
+    """The nodes, and everything that may share memory with one of them."""
     found: set[fx.Node] = set()
-    todo = [node]
+    todo = list(nodes)
     while todo:
         n = todo.pop()
         if n in found or n.op == "output":

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Generic
+from typing import Any, Generic
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..errors import StaleResult
 from ..linalg import pad
@@ -114,7 +115,8 @@ class Compression(Generic[NetworkT]):
 
     def _timed_line(self, rows: int) -> str:
         x = torch.randn(rows, self.original.widths[0], generator=torch.Generator().manual_seed(0))
-        a, b = interleaved_times(self.original, self.network, x.to(self.original.weights[0]))
+        x = x.to(self.original.weights[0])
+        a, b = interleaved_times(lambda: self.original(x), lambda: self.network(x))
         return f"{f'µs, batch {rows}':<14}{a * 1e6:>10,.0f}{b * 1e6:>10,.0f}  ({a / b:.1f} times faster)"
 
 
@@ -125,14 +127,14 @@ def parameter_versions(net: RadNet) -> tuple[tuple[int, int], ...]:
     return (*versions, *((id(rho), 0) for rho in net.activations))
 
 
-def interleaved_times(a: nn.Module, b: nn.Module, x: Tensor, runs: int = 15) -> tuple[float, float]:
-    """Median seconds of a forward pass of two modules, run in turns so that noise hits both alike."""
+def interleaved_times(a: Callable[[], Any], b: Callable[[], Any], runs: int = 15) -> tuple[float, float]:
+    """Median seconds of two things without gradients, run in turns so that noise hits both alike."""
     times: tuple[list[float], list[float]] = ([], [])
     with torch.no_grad():
         for run in range(runs + 2):
-            for model, seconds in zip((a, b), times, strict=True):
+            for run_once, seconds in zip((a, b), times, strict=True):
                 start = time.perf_counter()
-                model(x)
+                run_once()
                 if run >= 2:  # the first two warm up
                     seconds.append(time.perf_counter() - start)
     return statistics.median(times[0]), statistics.median(times[1])
