@@ -392,10 +392,11 @@ def test_the_norm_rescaling_is_rmsnorm_of_its_own_n(generator):
 
 def test_random_models_are_the_same_function_with_smaller_layers(count, evidence):
     shrunk, spaces, exported = 0, 0, 0
+    by_export = count(15, 250)
     for seed in range(count(120, 1000)):
         model, rng = random_model(seed)
         x = model.inputs(24, rng)
-        if seed % count(15, 4) == 0:  # a quarter of them cannot be followed by torch.fx
+        if seed < by_export:  # a quarter of the full number: these torch.fx cannot follow
             model = Checked(model).eval()
         before = copy.deepcopy(model.state_dict())
         c = radnet.compress(model, x)
@@ -412,6 +413,7 @@ def test_random_models_are_the_same_function_with_smaller_layers(count, evidence
             spaces += not space.why
             shrunk += space.after < space.before
     evidence("random models", spaces=spaces, shrunk=shrunk, exported=exported)
+    assert exported >= by_export
     assert shrunk > spaces / 2
 
 

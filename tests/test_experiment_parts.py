@@ -9,7 +9,7 @@ import torch
 import radnet
 from radnet.columns import Columns
 from radnet.experiments import boundaries, images, recovery, report, speed, stability
-from radnet.experiments.figure import streams
+from radnet.experiments.basics import streams
 from radnet.experiments.plan import PARTS
 
 

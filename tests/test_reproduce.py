@@ -357,7 +357,7 @@ def test_another_run_another_version_another_environment_are_refused(tmp_path, n
     refused("results.json", {**data, "schema_version": 1}, "has version 1, this radnet reads version 2")
     refused("results.json", "{", "cannot be read.*--force")
     refused("results.json", {"schema_version": 2}, "cannot be read.*--force")
-    refused("run.json", {**original, "schema_version": 1}, "results of version 1, this radnet writes version 2")
+    refused("run.json", {**original, "schema_version": 1}, "run.json has version 1, this radnet reads version 2")
     refused("run.json", {**original, "environment": {}}, "another environment")
     refused("run.json", "[]", "cannot be read")
 

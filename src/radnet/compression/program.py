@@ -6,9 +6,13 @@ analysis knows ("linear", "add", "radial", ...), or "unknown" with the name of w
 
 from __future__ import annotations
 
+import linecache
 import operator
+import os
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -119,9 +123,11 @@ def rms_norm(m: nn.Module) -> RMSNormOf | None:
 class ModelTracer(fx.Tracer):
     """torch.fx with radial activations and norm layers left whole."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.record_stack_traces = True  # so that a reason can quote the line
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        """A node that knows its line, so that a reason can quote it; to have torch record it takes seconds at first."""
+        node = super().create_node(*args, **kwargs)
+        node.stack_trace = _users_line()
+        return node
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module is one step."""
@@ -286,8 +292,7 @@ def _slice_kind(index: Any, ndim: int) -> tuple[str, dict[str, Any]]:
 
 def _function_name(node: fx.Node) -> str:
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
-    line = (node.stack_trace or "").strip().splitlines()
-    return f"{name} ({line[-1].strip()})" if line else str(name)
+    return f"{name} ({node.stack_trace})" if node.stack_trace else str(name)
 
 
 def _changed_in_place(module: fx.GraphModule) -> set[fx.Node]:
@@ -343,12 +348,25 @@ def _tuple(x: Any) -> tuple[Any, ...]:
     return tuple(x) if isinstance(x, list | tuple) else (x,)
 
 
+_LIBRARIES = tuple(str(Path(file).parents[depth]) + os.sep for file, depth in ((torch.__file__, 0), (__file__, 1)))
+
+
+def _users_line() -> str | None:
+    """The line of the user's code that is being traced."""
+    for frame, line in traceback.walk_stack(None):
+        if frame.f_code is fx.Tracer.trace.__code__:
+            break  # what comes now called the tracer
+        file = frame.f_code.co_filename
+        if not file.startswith(_LIBRARIES):
+            return linecache.getline(file, line).strip() or f"{Path(file).name}, line {line}"
+    return None
+
+
 def _place(error: Exception) -> str:
     """The last line of the user's code on the way to an error."""
-    trace, found = error.__traceback__, ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if "torch" not in file and "radnet" not in file:
-            found = f"{file.rsplit('/', 1)[-1]}, line {trace.tb_lineno}: "
-        trace = trace.tb_next
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if not file.startswith(_LIBRARIES):
+            found = f"{Path(file).name}, line {line}: "
     return found

@@ -8,7 +8,6 @@ weights: a ReLU network, a radial network, and a block-radial one, whose layers 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ..activations import Squash
-from ..initialization import draw_like_linear
-from .figure import Figure, Tell, check_counts, streams
+from .basics import Tell, check_counts, streams
+from .figure import Figure
+from .networks import feedforward
 
 CONTESTANTS = ("relu", "radial", "blocks")
 _BLOCK = 4
@@ -78,13 +78,7 @@ def figure(trials: Sequence[Trial], data: str, contestant: str) -> Figure:
 
 def make_network(name: str, widths: Sequence[int], generator: torch.Generator) -> nn.Sequential:
     """The three differ in their activations alone; the radial ones have a trainable shift per layer."""
-    modules: list[nn.Module] = []
-    for a, b in itertools.pairwise(widths):
-        layer = nn.Linear(a, b)
-        with torch.no_grad():
-            draw_like_linear(layer.weight, layer.bias, generator)
-        modules += [layer, _activation(name, b)]
-    return nn.Sequential(*modules[:-1])
+    return feedforward(widths, lambda width: _activation(name, width), generator)
 
 
 def _activation(name: str, width: int) -> nn.Module:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from ..compression import compress
 from ..network import RadNet
-from .figure import Figure, Tell, check_counts
+from .basics import Tell, check_counts
+from .figure import Figure
 
 PAPER = Figure(1.31e-8, 4.45e-9)  # §7 (1)
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from ..approximation import Approximation, approximate
 from ..approximation.domains import Box
 from ..files import write_atomically
-from .figures import pictures
 from .findings import findings
+from .pictures import pictures
 from .report import Row, of_the_paper, summary, text_of, verdict
 from .results import rows_from
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import InvalidValue
-from .figure import LARGEST_SEED, check_counts
+from .basics import LARGEST_SEED, check_counts
 
 TITLES = {
     1: "Compression changes nothing",

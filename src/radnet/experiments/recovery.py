@@ -9,7 +9,6 @@ steps are scaled so that they do act: at the start, on a quarter of the rows tha
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,10 +18,11 @@ from torch import Tensor, nn
 
 from ..activations import Radial
 from ..errors import InvalidValue
-from ..initialization import draw_like_linear
 from ..network import RadNet
-from .figure import Figure, Tell, check_counts, streams
+from .basics import Tell, check_counts, streams
+from .figure import Figure
 from .images import digest, digits, noisy_copies
+from .networks import feedforward
 
 PAPER = {  # App. E.2 (4): losses; all accuracies are 1
     ("radial", "train"): Figure(0.00256, 3.074e-4),
@@ -149,11 +149,7 @@ def make_network(name: str, d: int, classes: int, generator: torch.Generator) ->
     if name != "relu":
         activation = "identity" if name == "linear" else "step_relu"
         return RadNet(widths, activation, init="linear", generator=generator)
-    layers = [nn.Linear(a, b) for a, b in itertools.pairwise(widths)]
-    with torch.no_grad():
-        for layer in layers:
-            draw_like_linear(layer.weight, layer.bias, generator)
-    return nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.ReLU(), layers[2])
+    return feedforward(widths, lambda width: nn.ReLU(), generator)
 
 
 def _train(name: str, settings: Settings, split: Split, generator: torch.Generator, tell: Tell) -> Run:

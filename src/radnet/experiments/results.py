@@ -19,7 +19,7 @@ from ..files import write_atomically
 from .figure import Figure
 from .plan import TITLES, Job, trial_from
 from .report import Row, rows_of
-from .runner import SCHEMA_VERSION, environment
+from .runner import SCHEMA_VERSION, environment, read_json
 
 
 def assemble(
@@ -106,22 +106,15 @@ def read(folder: Path) -> dict[str, Any]:
         If they are damaged or of another version.
     """
     path = folder / "results.json"
+    data = read_json(path)
     try:
-        data: dict[str, Any] = json.loads(path.read_text())
-        version = data["schema_version"]
-        if version == SCHEMA_VERSION:
-            rows_from(data)
-            for one in data["experiments"]:
-                for part in one["parts"]:
-                    trials_from(data, one["number"], part["part"])
-            _ = data["skipped"], data["times"]["seconds"], data["environment"]["radnet"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        rows_from(data)
+        for one in data["experiments"]:
+            for part in one["parts"]:
+                trials_from(data, one["number"], part["part"])
+        _ = data["skipped"], data["times"]["seconds"], data["environment"]["radnet"]
+    except (ValueError, KeyError, TypeError) as error:
         raise InvalidValue(f"{path} cannot be read ({error}); --force starts anew") from error
-    if version != SCHEMA_VERSION:
-        raise InvalidValue(
-            f"{path} has version {version}, this radnet reads version {SCHEMA_VERSION}; "
-            "give another folder with --out, or --force to start anew"
-        )
     return data
 
 

@@ -249,17 +249,23 @@ def _failure(job: Job, message: dict[str, Any]) -> TrialFailed:
     )
 
 
-def _check_same_run(folder: Path, description: dict[str, Any]) -> None:
+def read_json(path: Path) -> dict[str, Any]:
+    """What a run left in one of its JSON files, if that has the version this radnet reads."""
     try:
-        found = json.loads((folder / "run.json").read_text())
+        found: dict[str, Any] = json.loads(path.read_text())
         version = found["schema_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidValue(f"{folder / 'run.json'} cannot be read ({error}); --force starts anew") from error
+        raise InvalidValue(f"{path} cannot be read ({error}); --force starts anew") from error
     if version != SCHEMA_VERSION:
         raise InvalidValue(
-            f"{folder} has results of version {version}, this radnet writes version {SCHEMA_VERSION}; "
+            f"{path} has version {version}, this radnet reads version {SCHEMA_VERSION}; "
             "give another folder with --out, or --force to start anew"
         )
+    return found
+
+
+def _check_same_run(folder: Path, description: dict[str, Any]) -> None:
+    found = read_json(folder / "run.json")
     for part, what in (("environment", "in another environment"), ("jobs", "with other settings")):
         if found.get(part) != description[part]:
             raise InvalidValue(

@@ -21,7 +21,8 @@ from ..columns import Columns
 from ..compression import compress
 from ..errors import Diverged, InvalidValue
 from ..network import RadNet
-from .figure import Figure, Tell, check_counts
+from .basics import Tell, check_counts
+from .figure import Figure
 
 PAPER = {"full": Figure(31.24, 4.55), "reduced": Figure(15.32, 2.53)}  # §7 (3), seconds
 PAPER_RATIO = 31.24 / 15.32

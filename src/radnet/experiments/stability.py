@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..initialization import draw_like_linear
 from ..network import RadNet
-from .figure import Tell, check_counts
+from .basics import Tell, check_counts
+from .networks import feedforward
 
 
 @dataclass(frozen=True)
@@ -89,18 +89,12 @@ def share_trained(trials: Sequence[Trial], profile: str, init: str, depth: int) 
     return sum(cell.trains for cell in cells) / len(cells)
 
 
-def make_network(profile: str, init: str, depth: int, width: int, generator: torch.Generator) -> nn.Module:
+def make_network(profile: str, init: str, depth: int, width: int, generator: torch.Generator) -> RadNet | nn.Sequential:
     """Widths (2, width, ..., width, 2)."""
     widths = (2, *(width,) * (depth - 1), 2)
     if profile != "relu":
         return RadNet(widths, profile, init=init, generator=generator)
-    modules: list[nn.Module] = []
-    for a, b in itertools.pairwise(widths):
-        layer = nn.Linear(a, b)
-        with torch.no_grad():
-            draw_like_linear(layer.weight, layer.bias, generator)
-        modules += [layer, nn.ReLU()]
-    return nn.Sequential(*modules[:-1])
+    return feedforward(widths, lambda width: nn.ReLU(), generator)
 
 
 def _cell(profile: str, init: str, depth: int, data: tuple[Tensor, Tensor], settings: Settings, seed: int) -> Cell:
@@ -124,9 +118,8 @@ def _cell(profile: str, init: str, depth: int, data: tuple[Tensor, Tensor], sett
 
 
 @torch.no_grad()
-def _last_hidden(net: nn.Module, x: Tensor) -> Tensor:
+def _last_hidden(net: RadNet | nn.Sequential, x: Tensor) -> Tensor:
     if isinstance(net, RadNet):
         return net.partial(x)[-2]
-    assert isinstance(net, nn.Sequential)  # noqa: S101  (for the type checker)
     hidden: Tensor = net[:-1](x)
     return hidden
