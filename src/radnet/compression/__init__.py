@@ -153,8 +153,22 @@ def _compress_any(
     _check_tensors(model)
     inputs = _inputs_for(model, example_inputs if data is None else data, generator)
     smaller = compress_model(model, inputs, tol=tol, data=data, rewrite=rewrite)
+    certificate = _certified(model, smaller.network, inputs, tol, generator)
+    if smaller.traced_by == "torch.export":  # which took the number of rows for a constant
+        more = _with_another_row(inputs)
+        if _runs(model, more):
+            _certified(model, smaller.network, more, tol, generator)
+    return ModelCompression(
+        smaller.network, certificate, model, smaller.spaces, inputs, smaller.traced_by, smaller.bound, smaller.edges
+    )
+
+
+def _certified(
+    model: nn.Module, small: nn.Module, inputs: Sequence[Tensor], tol: float | None, generator: torch.Generator
+) -> Certificate:
+    """The certificate of a smaller model; nothing that is not the same function gets away without a tolerance."""
     try:
-        certificate = verify(model, smaller.network, inputs, generator=generator)
+        certificate = verify(model, small, inputs, generator=generator)
     except RuntimeError as error:
         raise InvalidValue(
             f"{type(model).__name__}: the smaller model does not run ({error}); its forward relies on the width of a "
@@ -166,9 +180,21 @@ def _compress_any(
             f"{certificate.rows} rows differ, by {certificate.max_gap:.3g}); its forward does something that cannot be "
             "seen by tracing it once. Nothing was changed"
         )
-    return ModelCompression(
-        smaller.network, certificate, model, smaller.spaces, inputs, smaller.traced_by, smaller.bound, smaller.edges
-    )
+    return certificate
+
+
+def _with_another_row(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    rows = len(inputs[0])
+    return tuple(torch.cat([x, x[:1]]) if x.ndim and len(x) == rows else x for x in inputs)
+
+
+def _runs(model: nn.Module, inputs: Sequence[Tensor]) -> bool:
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    except Exception:  # whatever a model says to inputs of another shape
+        return False
+    return True
 
 
 def _inputs_for(model: nn.Module, given: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -216,7 +242,12 @@ def _check_model(model: nn.Module) -> None:
 
 def _check_tensors(model: nn.Module, *, finite: bool = True) -> None:
     """Refuse what has no ordinary numbers; a RadNet says itself which layer holds NaN."""
-    for name, p in (*model.named_parameters(), *model.named_buffers()):
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    devices = {p.device: name for name, p in tensors}
+    if len(devices) > 1:
+        where = ", ".join(f"{name} on {device}" for device, name in devices.items())
+        raise InvalidValue(f"the model is on several devices ({where}); move it to one, then compress")
+    for name, p in tensors:
         if p.device.type == "meta":
             raise InvalidValue(f"{name} is on the meta device and has no values; load weights, then compress")
         if p.is_complex():

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from .program import Step, Value, module_kind, sharing, whole_module, with_operands
+from .memory import overwritten
+from .operations import UNKNOWN, Kind, Shapes, argument, mean_kind, permute_kind, pool_kind, reshape_kind
+from .program import CHANGED, Step, Value, module_kind, whole_module, with_operands
 
 _LAYERS = {
     "aten.linear.default": ("linear", 0, 1),
@@ -123,18 +125,18 @@ class _Reader:
             return None
 
     def _operation(self, node: fx.Node) -> Step:
-        if node in self.changed:
-            return self._unknown(node, "is changed in place")
         layer = self._layer(node)
         if layer is not None:
             kind, module, path, x = layer
             read = (self.values[x],) if x in self.values else ()
-            return Step(kind, path, read, self._value(node), module, path)
-        kind, options = _kind(node)
-        inputs = self._inputs(node)
+            return Step(kind, path, read, self._value(node), module, path, changed=node in self.changed)
+        if node in self.changed:
+            return self._unknown(node, CHANGED)
+        inputs, made = self._inputs(node), self._value(node)
+        kind, options = _kind(node, {n: value.shape for n, value in self.values.items()})
         if kind in ("add", "cat"):
             kind, inputs = with_operands(kind, node, self.values)
-        return Step(kind, _name(node), inputs, self._value(node), None, None, options)
+        return Step(kind, _name(node), inputs, made, None, None, options)
 
     def _unknown(self, node: fx.Node, why: str, path: str | None = None) -> Step:
         inputs = self._inputs(node)
@@ -147,15 +149,13 @@ class _Reader:
         calls: list[tuple[str, list[fx.Node]]] = []
         before = None
         for node in self.graph.nodes:
-            stack = [
-                path for path, _ in node.meta.get("nn_module_stack", {}).values() if isinstance(path, str) and path
-            ]
-            path = next((path for path in stack if self._stays_whole(path)), None)
-            if path is not None and path == before:
+            stack = [(key, path) for key, (path, _) in node.meta.get("nn_module_stack", {}).items()]
+            inside_of = next(((key, path) for key, path in stack if path and self._stays_whole(path)), None)
+            if inside_of is not None and inside_of == before:  # a second call has a key of its own
                 calls[-1][1].append(node)
-            elif path is not None:
-                calls.append((path, [node]))
-            before = path
+            elif inside_of is not None:
+                calls.append((inside_of[1], [node]))
+            before = inside_of
         fixed: set[fx.Node] = set()  # what depends on parameters alone
         for node in self.graph.nodes:
             state = node.op == "get_attr" or (node.op == "placeholder" and node.name in self.states)
@@ -169,7 +169,7 @@ class _Reader:
             entering = [m for n in nodes for m in n.all_input_nodes if m not in inside and m not in fixed]
             broken = None
             if inside & self.changed:
-                broken = "is changed in place"
+                broken = CHANGED
             elif len(leaving) != 1 or len(set(entering)) != 1:
                 broken = "is used from inside"
             call = _Call(path, entering[0] if entering else None, leaving[-1] if leaving else nodes[-1], broken)
@@ -193,48 +193,61 @@ class _Reader:
         return Step(kind, call.path, inputs, self._value(node), module, call.path, options)
 
 
-def _kind(node: fx.Node) -> tuple[str, dict[str, Any]]:
+def _kind(node: fx.Node, shapes: Shapes) -> Kind:
+    """What the analysis calls an operation."""
     target, args = str(node.target), node.args
-    tensors = [a for a in args if isinstance(a, fx.Node)]
-    number = next((a for a in args if isinstance(a, int | float) and not isinstance(a, bool)), None)
-    if target in ("aten.add.Tensor", "aten.sub.Tensor") and len(tensors) == 2 and not node.kwargs:
-        return "add", {"signs": (1.0, 1.0 if "add" in target else -1.0)}
-    if target == "aten.neg.default":
-        return "scale", {"factor": -1.0}
-    if target == "aten.mul.Tensor" and len(tensors) == 1 and number is not None:
-        return "scale", {"factor": float(number)}
-    if target == "aten.div.Tensor" and len(tensors) == 1 and number:
-        return "scale", {"factor": 1 / float(number)}
     if target == "aten.cat.default":
-        return "cat", {"dim": args[1] if len(args) > 1 else 0}
+        return "cat", {"dim": argument(node, 1, "dim", 0)}
     if target == "aten.flatten.using_ints":
-        return "flatten", {"start": args[1] if len(args) > 1 else 0, "end": args[2] if len(args) > 2 else -1}
+        return "flatten", {"start": argument(node, 1, "start_dim", 0), "end": argument(node, 2, "end_dim", -1)}
+    if target in ("aten.view.default", "aten.reshape.default"):
+        return reshape_kind(node, args[1:], shapes)
     if target == "aten.mean.dim":
-        return "mean", {"dim": args[1], "keepdim": args[2] if len(args) > 2 else False}
+        return mean_kind(args[1], argument(node, 2, "keepdim", False))
     if target == "aten.slice.Tensor":
-        return "slice", {"dims": [args[1] if len(args) > 1 else 0], "dropped": []}
+        return "slice", {"dims": [argument(node, 1, "dim", 0)], "dropped": []}
     if target == "aten.select.int":
         return "slice", {"dims": [], "dropped": [args[1]]}
     if target == "aten.permute.default":
-        return "permute", {"order": args[1]}
+        return permute_kind(args[1])
     if target == "aten.transpose.int":
-        return "transpose", {"pair": args[1:]}
+        return permute_kind(args[1:], "transpose")
     if target.startswith("aten.adaptive_avg_pool"):
         return "pool", {"zeros": False}
     if target in ("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default"):
-        padding = args[3] if len(args) > 3 else 0
-        counted = args[5] if len(args) > 5 else True
-        if len(args) > 6 and args[6] is not None:  # a divisor of its own: not a mean
-            return "unknown", {}
-        padded = any(padding) if isinstance(padding, list | tuple) else bool(padding)
-        return "pool", {"zeros": padded and bool(counted)}
+        return pool_kind(
+            argument(node, 3, "padding", 0),
+            argument(node, 5, "count_include_pad", True),
+            argument(node, 6, "divisor_override"),
+        )
     if _same_tensor(node) is not None:
         return "same", {}
     if target in ("aten.contiguous.default", "aten.clone.default", "aten.alias.default"):
         return "same", {}
-    if target in ("aten.dropout.default", "aten.feature_dropout.default") and args[2] is False:
+    if target in _DROPOUT and args[2] is False:
         return "same", {}
-    return "unknown", {}
+    return _arithmetic_kind(node)
+
+
+def _arithmetic_kind(node: fx.Node) -> Kind:
+    """Sums of two tensors, multiples by a number."""
+    name, args = str(node.target).replace("_.", "."), node.args
+    if name == "aten.neg.default":
+        return "scale", {"factor": -1.0}
+    if node.kwargs or len(args) != 2 or not isinstance(args[0], fx.Node):
+        return UNKNOWN
+    other = args[1]
+    if isinstance(other, fx.Node):
+        signs = {"aten.add.Tensor": (1.0, 1.0), "aten.sub.Tensor": (1.0, -1.0)}.get(name)
+        return UNKNOWN if signs is None else ("add", {"signs": signs})
+    if name == "aten.mul.Tensor" and isinstance(other, int | float):
+        return "scale", {"factor": float(other)}
+    if name == "aten.div.Tensor" and isinstance(other, int | float) and other:
+        return "scale", {"factor": 1 / float(other)}
+    return UNKNOWN
+
+
+_DROPOUT = ("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default")
 
 
 def _same_tensor(node: fx.Node) -> Any:
@@ -257,7 +270,7 @@ def _changed_in_place(graph: fx.Graph) -> set[fx.Node]:
     for node in graph.nodes:
         schema = getattr(node.target, "_schema", None)
         if schema is not None and schema.is_mutable:
-            changed |= sharing([node, *(a for a in node.args[:1] if isinstance(a, fx.Node))], _may_be_view)
+            changed |= overwritten(node, [a for a in node.args[:1] if isinstance(a, fx.Node)], _may_be_view)
     return changed
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..rescaling import block_sizes
-from .program import Step, Value
+from .program import CHANGED, Step, Value
 from .spans import AffineSet, stacked, thinned
 
 Entries = np.ndarray[Any, Any]
@@ -130,7 +130,10 @@ class Analysis:
         if handler is None:
             return self._unknown(step)
         found: Feature | None = handler(step)
-        return found
+        if not step.changed:
+            return found
+        self.pin(found, f"{step.name} {CHANGED}")
+        return None
 
     def _inputs(self, step: Step) -> list[Feature | None]:
         return [self.features.get(value) for value in step.inputs]
@@ -280,6 +283,8 @@ class Analysis:
             return None
         ndim = len(value.shape)
         start, end = step.options["start"] % ndim, step.options["end"] % ndim
+        if feature.dim < start and step.options.get("given"):  # its length may be a number in the program
+            return self._unknown(step)
         if feature.dim < start or feature.dim > end:
             shift = end - start if feature.dim > end else 0
             return self._moved(feature, feature.dim - shift, ("flattened", start, end, value.shape))
@@ -302,16 +307,21 @@ class Analysis:
         dim = feature.dim - sum(d < feature.dim for d in dropped)
         return self._moved(feature, dim, ("sliced", step.name, len(self.all)))
 
+    def _size(self, step: Step) -> None:
+        feature, (value,) = self._inputs(step)[0], step.inputs
+        if feature is not None and any(d % len(value.shape) == feature.dim for d in step.options["dims"]):
+            self.pin(feature, f"{step.name} asks for its length")
+
     def _permute(self, step: Step) -> Feature | None:
         feature, (value,) = self._inputs(step)[0], step.inputs
-        order = [int(d) % len(value.shape) for d in step.options["order"]]
+        order = [d % len(value.shape) for d in step.options["dims"]]
         return None if feature is None else self._moved(feature, order.index(feature.dim), ("permuted", *order))
 
     def _transpose(self, step: Step) -> Feature | None:
         feature, (value,) = self._inputs(step)[0], step.inputs
         if feature is None:
             return None
-        a, b = (int(d) % len(value.shape) for d in step.options["pair"])
+        a, b = (d % len(value.shape) for d in step.options["dims"])
         return self._moved(feature, {a: b, b: a}.get(feature.dim, feature.dim), ("transposed", a, b))
 
     def _pool(self, step: Step) -> Feature | None:
@@ -326,8 +336,7 @@ class Analysis:
         feature, (value,) = self._inputs(step)[0], step.inputs
         if feature is None:
             return None
-        dims = step.options["dim"]
-        dims = [d % len(value.shape) for d in (dims if isinstance(dims, list | tuple) else [dims])]
+        dims = [d % len(value.shape) for d in step.options["dims"]]
         if feature.dim in dims or feature.inner != 1:
             return self._unknown(step)
         shift = 0 if step.options["keepdim"] else sum(d < feature.dim for d in dims)

@@ -92,7 +92,7 @@ class _Graph:
         for step in steps:
             if step.output is not None:
                 self.maker[step.output] = step
-            for value in step.inputs:
+            for value in step.inputs if step.kind != "size" else ():
                 self.users.setdefault(value, []).append(step)
             if step.path is not None:
                 self.calls[step.path] = self.calls.get(step.path, 0) + 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import linecache
 import operator
 import os
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +22,16 @@ from torch import Tensor, fx, nn
 from ..activations import RadialActivation
 from ..errors import InvalidValue
 from ..network import RadNet
+from .memory import changed_in_place
+from .operations import Kind, argument, function_kind, pool_kind
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 _ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
 _SAME = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+
+
+CHANGED = "is changed in place"
 
 
 @dataclass(eq=False)
@@ -47,6 +53,7 @@ class Step:
     module: nn.Module | None = None
     path: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    changed: bool = False  # whether something writes into what a layer made
 
     @property
     def made(self) -> Value:
@@ -120,8 +127,28 @@ def rms_norm(m: nn.Module) -> RMSNormOf | None:
     return RMSNormOf(len(gain), eps, gain) if close else None
 
 
+class _Proxy(fx.Proxy):
+    """A tensor while a model is traced; ``x += y`` is recorded as what it is, not as ``x = x + y``."""
+
+    def __iadd__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})
+
+    def __isub__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operator.isub, (self, other), {})
+
+    def __imul__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operator.imul, (self, other), {})
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operator.itruediv, (self, other), {})
+
+
 class ModelTracer(fx.Tracer):
     """torch.fx with radial activations and norm layers left whole."""
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        """What stands for a tensor in the user's code."""
+        return _Proxy(node, self)
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         """A node that knows its line, so that a reason can quote it; to have torch record it takes seconds at first."""
@@ -161,7 +188,7 @@ class _Shapes(fx.Interpreter):
 
 def _steps(module: fx.GraphModule, shapes: dict[fx.Node, tuple[int, ...]]) -> Iterator[Step]:
     values: dict[fx.Node, Value] = {}
-    changed = _changed_in_place(module)
+    changed = changed_in_place(module)
     for node in module.graph.nodes:
         if node.op == "get_attr" and not node.users:
             continue
@@ -169,12 +196,12 @@ def _steps(module: fx.GraphModule, shapes: dict[fx.Node, tuple[int, ...]]) -> It
         if node in shapes:
             output = values[node] = Value(node.name, shapes[node])
         inputs = tuple(values[n] for n in node.all_input_nodes if n in values)
-        kind, name, part, path, options = _describe(module, node, values)
+        kind, name, part, path, options = _describe(module, node, shapes)
         if kind in ("add", "cat"):
             kind, inputs = with_operands(kind, node, values)
-        if node in changed:
-            kind, options = ("output" if kind == "output" else "unknown"), {"why": "is changed in place"}
-        yield Step(kind, name, inputs, output, part, path, options)
+        if node in changed and kind not in ("output", "linear", "conv", "embedding"):
+            kind, options = "unknown", {"why": CHANGED}
+        yield Step(kind, name, inputs, output, part, path, options, changed=node in changed)
 
 
 _Description = tuple[str, str, nn.Module | None, str | None, dict[str, Any]]
@@ -182,13 +209,13 @@ _Description = tuple[str, str, nn.Module | None, str | None, dict[str, Any]]
 
 def with_operands(kind: str, node: fx.Node, values: dict[fx.Node, Value]) -> tuple[str, tuple[Value, ...]]:
     """The operands of a sum or a concatenation in their order, twice if they are there twice."""
-    operands = node.args[0] if kind == "cat" else node.args[:2]
+    operands = argument(node, 0, "tensors") if kind == "cat" else node.args[:2]
     if isinstance(operands, list | tuple) and all(isinstance(n, fx.Node) and n in values for n in operands):
         return kind, tuple(values[n] for n in operands if isinstance(n, fx.Node))
     return "unknown", tuple(values[n] for n in node.all_input_nodes if n in values)
 
 
-def _describe(module: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Value]) -> _Description:
+def _describe(module: fx.GraphModule, node: fx.Node, shapes: dict[fx.Node, tuple[int, ...]]) -> _Description:
     if node.op in ("placeholder", "output"):
         return ("input" if node.op == "placeholder" else "output"), node.name, None, None, {}
     if node.op == "get_attr":
@@ -200,11 +227,11 @@ def _describe(module: fx.GraphModule, node: fx.Node, values: dict[fx.Node, Value
         if len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
             kind, options = "unknown", {"why": "is called with more than one tensor"}
         return kind, path, part, path, options
-    kind, options = _function_kind(node, values)
+    kind, options = function_kind(node, shapes)
     return kind, _function_name(node), None, None, options
 
 
-def module_kind(m: nn.Module) -> tuple[str, dict[str, Any]]:
+def module_kind(m: nn.Module) -> Kind:
     """What the analysis calls a module; exactly these classes, since a subclass may do anything."""
     if _has_hooks(m):
         return "unknown", {"why": "has hooks"}
@@ -226,68 +253,11 @@ def module_kind(m: nn.Module) -> tuple[str, dict[str, Any]]:
         return "same", {}
     if kind is nn.Flatten:
         return "flatten", {"start": m.start_dim, "end": m.end_dim}
-    if kind in _POOLS and getattr(m, "divisor_override", None) is None:
-        padded = any(_tuple(m.padding)) and m.count_include_pad
-        return "pool", {"zeros": padded}
+    if kind in _POOLS:
+        return pool_kind(m.padding, m.count_include_pad, getattr(m, "divisor_override", None))
     if kind in _ADAPTIVE:
         return "pool", {"zeros": False}
     return "unknown", {}
-
-
-_ADD = (operator.add, torch.add)
-_SUB = (operator.sub, torch.sub)
-_MUL = (operator.mul, torch.mul)
-_DIV = (operator.truediv, torch.div, torch.true_divide)
-_MEAN = ("mean", torch.mean)
-
-
-def _function_kind(node: fx.Node, values: dict[fx.Node, Value]) -> tuple[str, dict[str, Any]]:
-    target, args = node.target, node.args
-    tensors = [a for a in args if isinstance(a, fx.Node)]
-    numbers = [a for a in args if isinstance(a, int | float) and not isinstance(a, bool)]
-    if target in (*_ADD, "add") and len(tensors) == 2 and not node.kwargs:
-        return "add", {"signs": (1.0, 1.0)}
-    if target in (*_SUB, "sub") and len(tensors) == 2 and not node.kwargs:
-        return "add", {"signs": (1.0, -1.0)}
-    if target in (operator.neg, torch.neg, "neg"):
-        return "scale", {"factor": -1.0}
-    if target in (*_MUL, "mul") and len(tensors) == 1 and len(numbers) == 1:
-        return "scale", {"factor": float(numbers[0])}
-    if target in (*_DIV, "div") and len(tensors) == 1 and args[0] is tensors[0] and len(numbers) == 1:
-        return "scale", {"factor": 1 / float(numbers[0])} if numbers[0] else {"factor": float("nan")}
-    if target in (torch.cat, torch.concat) and isinstance(args[0], list | tuple):
-        return "cat", {"dim": args[1] if len(args) > 1 else node.kwargs.get("dim", 0)}
-    if target in (torch.flatten, "flatten"):
-        return "flatten", {
-            "start": args[1] if len(args) > 1 else node.kwargs.get("start_dim", 0),
-            "end": args[2] if len(args) > 2 else node.kwargs.get("end_dim", -1),
-        }
-    if target in _MEAN and (len(args) > 1 or "dim" in node.kwargs):
-        return "mean", {
-            "dim": args[1] if len(args) > 1 else node.kwargs["dim"],
-            "keepdim": args[2] if len(args) > 2 else node.kwargs.get("keepdim", False),
-        }
-    if target is operator.getitem and len(args) == 2 and isinstance(args[0], fx.Node) and args[0] in values:
-        return _slice_kind(args[1], len(values[args[0]].shape))
-    if target in ("permute", torch.permute):
-        order = args[1:] if len(args) > 2 else args[1]
-        return "permute", {"order": order}
-    if target in ("transpose", torch.transpose) and len(args) == 3:
-        return "transpose", {"pair": args[1:]}
-    if target in ("contiguous", "clone"):
-        return "same", {}
-    return "unknown", {}
-
-
-def _slice_kind(index: Any, ndim: int) -> tuple[str, dict[str, Any]]:
-    """``x[:, 0]`` and the like: whole axes, parts of axes, single places."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if len(parts) > ndim or not all(
-        isinstance(p, slice) or (isinstance(p, int) and not isinstance(p, bool)) for p in parts
-    ):
-        return "unknown", {}
-    dims = [d for d, part in enumerate(parts) if isinstance(part, slice) and part != slice(None)]
-    return "slice", {"dims": dims, "dropped": [d for d, part in enumerate(parts) if isinstance(part, int)]}
 
 
 def _function_name(node: fx.Node) -> str:
@@ -295,57 +265,8 @@ def _function_name(node: fx.Node) -> str:
     return f"{name} ({node.stack_trace})" if node.stack_trace else str(name)
 
 
-def _changed_in_place(module: fx.GraphModule) -> set[fx.Node]:
-    """Nodes whose tensor some operation writes into, with all that share its memory."""
-    changed: set[fx.Node] = set()
-    for node in module.graph.nodes:
-        inplace = (
-            (node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).startswith("__"))
-            or (node.op == "call_function" and getattr(node.target, "__name__", "").startswith("i")
-                and node.target in _INPLACE)
-            or (node.op == "call_function" and node.kwargs.get("inplace"))
-            or (node.op == "call_function" and "out" in node.kwargs)
-            or (node.op == "call_module" and getattr(module.get_submodule(str(node.target)), "inplace", False))
-        )  # fmt: skip
-        if inplace:
-            changed |= sharing([node, *node.all_input_nodes], lambda n: _may_be_view(n, module))
-    return changed
-
-
-_INPLACE = (
-    operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod,
-    operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor,
-)  # fmt: skip
-
-
-def _may_be_view(node: fx.Node, module: fx.GraphModule) -> bool:
-    """Whether a node may give back the memory it was given: of functions we do not know which do."""
-    if node.op == "call_module":
-        return isinstance(module.get_submodule(str(node.target)), (*_SAME, nn.Flatten))
-    return node.op in ("call_method", "call_function")
-
-
-def sharing(nodes: Sequence[fx.Node], may_be_view: Callable[[fx.Node], bool]) -> set[fx.Node]:
-    """The nodes, and everything that may share memory with one of them."""
-    found: set[fx.Node] = set()
-    todo = list(nodes)
-    while todo:
-        n = todo.pop()
-        if n in found or n.op == "output":
-            continue
-        found.add(n)
-        if may_be_view(n):
-            todo += n.all_input_nodes
-        todo += [user for user in n.users if may_be_view(user)]
-    return found
-
-
 def _has_hooks(m: nn.Module) -> bool:
     return bool(m._forward_hooks or m._forward_pre_hooks)
-
-
-def _tuple(x: Any) -> tuple[Any, ...]:
-    return tuple(x) if isinstance(x, list | tuple) else (x,)
 
 
 _LIBRARIES = tuple(str(Path(file).parents[depth]) + os.sep for file, depth in ((torch.__file__, 0), (__file__, 1)))
@@ -358,7 +279,8 @@ def _users_line() -> str | None:
             break  # what comes now called the tracer
         file = frame.f_code.co_filename
         if not file.startswith(_LIBRARIES):
-            return linecache.getline(file, line).strip() or f"{Path(file).name}, line {line}"
+            code = linecache.getline(file, line).strip()
+            return textwrap.shorten(code, 80, placeholder=" …") or f"{Path(file).name}, line {line}"
     return None
 
 
