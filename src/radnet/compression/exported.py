@@ -196,7 +196,7 @@ class _Reader:
 def _kind(node: fx.Node, shapes: Shapes) -> Kind:
     """What the analysis calls an operation."""
     target, args = str(node.target), node.args
-    if target == "aten.cat.default":
+    if target in ("aten.cat.default", "aten.concat.default"):
         return "cat", {"dim": argument(node, 1, "dim", 0)}
     if target == "aten.flatten.using_ints":
         return "flatten", {"start": argument(node, 1, "start_dim", 0), "end": argument(node, 2, "end_dim", -1)}
@@ -242,7 +242,7 @@ def _arithmetic_kind(node: fx.Node) -> Kind:
         return UNKNOWN if signs is None else ("add", {"signs": signs})
     if name == "aten.mul.Tensor" and isinstance(other, int | float):
         return "scale", {"factor": float(other)}
-    if name == "aten.div.Tensor" and isinstance(other, int | float) and other:
+    if name in ("aten.div.Tensor", "aten.true_divide.Tensor") and isinstance(other, int | float) and other:
         return "scale", {"factor": 1 / float(other)}
     return UNKNOWN
 
@@ -270,14 +270,16 @@ def _changed_in_place(graph: fx.Graph) -> set[fx.Node]:
     for node in graph.nodes:
         schema = getattr(node.target, "_schema", None)
         if schema is not None and schema.is_mutable:
-            changed |= overwritten(node, [a for a in node.args[:1] if isinstance(a, fx.Node)], _may_be_view)
+            changed |= overwritten(node, [a for a in node.args[:1] if isinstance(a, fx.Node)], _sources)
     return changed
 
 
-def _may_be_view(node: fx.Node) -> bool:
-    """Whether an operation may give back the memory it was given."""
+def _sources(node: fx.Node) -> Sequence[fx.Node]:
+    """Whose memory an operation may give back."""
     if node.op != "call_function":
-        return False
+        return ()
     schema = getattr(node.target, "_schema", None)
-    shares = schema is None or any(r.alias_info is not None for r in schema.returns)
-    return shares or "dropout" in str(node.target)
+    if schema is not None and schema.is_mutable:
+        return node.all_input_nodes[:1]
+    shares = schema is None or any(r.alias_info is not None for r in schema.returns) or "dropout" in str(node.target)
+    return node.all_input_nodes if shares else ()

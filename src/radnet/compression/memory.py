@@ -10,12 +10,15 @@ from torch import fx, nn
 
 from .operations import UNKNOWN, arithmetic_kind
 
-_INPLACE = (
-    operator.setitem, operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod,
-    operator.ipow, operator.imatmul, operator.iand, operator.ior, operator.ixor,
+IN_PLACE = (
+    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow,
+    operator.imatmul, operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift,
 )  # fmt: skip
 _ARITHMETIC = ("aten.add_.Tensor", "aten.sub_.Tensor", "aten.mul_.Tensor", "aten.div_.Tensor")
 _FRESH = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
+
+
+Sources = Callable[[fx.Node], Sequence[fx.Node]]  # whose memory a node may give back
 
 
 def changed_in_place(module: fx.GraphModule) -> set[fx.Node]:
@@ -23,18 +26,17 @@ def changed_in_place(module: fx.GraphModule) -> set[fx.Node]:
     changed: set[fx.Node] = set()
     for node in module.graph.nodes:
         inplace = (
-            (node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).startswith("__"))
-            or (node.op == "call_function" and node.target in _INPLACE)
+            _writes_into_its_first(node)
             or (node.op == "call_function" and node.kwargs.get("inplace"))
             or (node.op == "call_function" and "out" in node.kwargs)
             or (node.op == "call_module" and getattr(module.get_submodule(str(node.target)), "inplace", False))
         )
         if inplace:
-            changed |= overwritten(node, node.all_input_nodes, lambda n: _may_be_view(n, module))
+            changed |= overwritten(node, node.all_input_nodes, lambda n: _sources(n, module))
     return changed
 
 
-def overwritten(node: fx.Node, written: Sequence[fx.Node], may_be_view: Callable[[fx.Node], bool]) -> set[fx.Node]:
+def overwritten(node: fx.Node, written: Sequence[fx.Node], sources: Sources) -> set[fx.Node]:
     """What an operation in place leaves with other values than were computed there.
 
     None, for sums and multiples as in ``x += y``, if nobody looks at what was there before: then it does not matter
@@ -42,21 +44,32 @@ def overwritten(node: fx.Node, written: Sequence[fx.Node], may_be_view: Callable
     """
     if node.op != "call_module" and (arithmetic_kind(node) != UNKNOWN or str(node.target) in _ARITHMETIC):
         earlier = set(itertools.takewhile(lambda n: n is not node, node.graph.nodes))
-        before = sharing(written[:1], lambda n: n in earlier and may_be_view(n))
+        before = sharing(written[:1], lambda n: sources(n) if n in earlier else ())
         ours = all(n.op not in ("placeholder", "get_attr") for n in before)
         if ours and all(user in earlier or user is node for n in before for user in n.users):
             return set()
-    return sharing([node, *written], may_be_view)
+    return sharing([node, *written], sources)
 
 
-def _may_be_view(node: fx.Node, module: fx.GraphModule) -> bool:
-    """Whether a node may give back the memory it was given: we know only of some layers that they do not."""
+def _writes_into_its_first(node: fx.Node) -> bool:
+    """Whether it is an operator like ``+=`` or a method like ``add_``."""
+    name = str(node.target)
+    method = node.op == "call_method" and name.endswith("_") and not name.startswith("__")
+    return method or (node.op == "call_function" and node.target in IN_PLACE)
+
+
+def _sources(node: fx.Node, module: fx.GraphModule) -> Sequence[fx.Node]:
+    """Whose memory a node may give back: we know only of layers and of arithmetic that they make their own."""
+    if _writes_into_its_first(node):
+        return node.all_input_nodes[:1]
     if node.op == "call_module":
-        return type(module.get_submodule(str(node.target))) not in _FRESH
-    return node.op in ("call_method", "call_function")
+        return () if type(module.get_submodule(str(node.target))) in _FRESH else node.all_input_nodes
+    if node.op not in ("call_method", "call_function"):
+        return ()
+    return node.all_input_nodes if arithmetic_kind(node) == UNKNOWN else ()
 
 
-def sharing(nodes: Sequence[fx.Node], may_be_view: Callable[[fx.Node], bool]) -> set[fx.Node]:
+def sharing(nodes: Sequence[fx.Node], sources: Sources) -> set[fx.Node]:
     """The nodes, and everything that may share memory with one of them."""
     found: set[fx.Node] = set()
     todo = list(nodes)
@@ -65,7 +78,5 @@ def sharing(nodes: Sequence[fx.Node], may_be_view: Callable[[fx.Node], bool]) ->
         if n in found or n.op == "output":
             continue
         found.add(n)
-        if may_be_view(n):
-            todo += n.all_input_nodes
-        todo += [user for user in n.users if may_be_view(user)]
+        todo += [*sources(n), *(user for user in n.users if n in sources(user))]
     return found

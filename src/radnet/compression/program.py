@@ -7,7 +7,6 @@ analysis knows ("linear", "add", "radial", ...), or "unknown" with the name of w
 from __future__ import annotations
 
 import linecache
-import operator
 import os
 import textwrap
 import traceback
@@ -22,7 +21,7 @@ from torch import Tensor, fx, nn
 from ..activations import RadialActivation
 from ..errors import InvalidValue
 from ..network import RadNet
-from .memory import changed_in_place
+from .memory import IN_PLACE, changed_in_place
 from .operations import Kind, argument, function_kind, pool_kind
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -130,17 +129,13 @@ def rms_norm(m: nn.Module) -> RMSNormOf | None:
 class _Proxy(fx.Proxy):
     """A tensor while a model is traced; ``x += y`` is recorded as what it is, not as ``x = x + y``."""
 
-    def __iadd__(self, other: Any) -> Any:
-        return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})
 
-    def __isub__(self, other: Any) -> Any:
-        return self.tracer.create_proxy("call_function", operator.isub, (self, other), {})
+def _in_place(target: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, y: x.tracer.create_proxy("call_function", target, (x, y), {})
 
-    def __imul__(self, other: Any) -> Any:
-        return self.tracer.create_proxy("call_function", operator.imul, (self, other), {})
 
-    def __itruediv__(self, other: Any) -> Any:
-        return self.tracer.create_proxy("call_function", operator.itruediv, (self, other), {})
+for _operator in IN_PLACE:
+    setattr(_Proxy, f"__{_operator.__name__}__", _in_place(_operator))
 
 
 class ModelTracer(fx.Tracer):

@@ -1,0 +1,424 @@
+"""What compression calls every operation it meets, by either way of tracing, against a table written by hand."""
+
+import operator
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+import radnet
+from radnet.compression.exported import trace_exported
+from radnet.compression.program import Step, module_kind, rms_norm, trace, whole_module
+
+
+class Calls(nn.Module):
+    """A function as a module; x has shape (2, 3, 4, 4), y the same."""
+
+    def __init__(self, *functions):
+        super().__init__()
+        self.functions = functions
+
+    def forward(self, x, y):
+        return tuple(f(x, y) for f in self.functions)
+
+
+def inputs(shape=(2, 3, 4, 4)):
+    return torch.ones(shape), torch.ones(shape)
+
+
+def kinds(steps):
+    """Kind and options of every step between the inputs and the output."""
+    return [(step.kind, step.options) for step in steps if step.kind not in ("input", "output", "parameter")]
+
+
+UNKNOWN = ("unknown", {})
+SAME = ("same", {})
+
+
+def scale(factor):
+    return "scale", {"factor": factor}
+
+
+def add(a, b):
+    return "add", {"signs": (a, b)}
+
+
+def flatten(start, end, **more):
+    return "flatten", {"start": start, "end": end, **more}
+
+
+def mean(dims, keepdim):
+    return "mean", {"dims": dims, "keepdim": keepdim}
+
+
+def pool(zeros):
+    return "pool", {"zeros": zeros}
+
+
+def cut(dims, dropped):
+    return "slice", {"dims": dims, "dropped": dropped}
+
+
+def size(*dims):
+    return "size", {"dims": list(dims)}
+
+
+# name: the function, what torch.fx shows, and what torch.export shows where that is something else
+TABLE = {
+    "sum": (lambda x, y: x + y, [add(1.0, 1.0)]),
+    "torch.add": (lambda x, y: torch.add(x, y), [add(1.0, 1.0)]),
+    "add method": (lambda x, y: x.add(y), [add(1.0, 1.0)]),
+    "difference": (lambda x, y: x - y, [add(1.0, -1.0)]),
+    "torch.sub": (lambda x, y: torch.sub(x, y), [add(1.0, -1.0)]),
+    "sub method": (lambda x, y: x.sub(y), [add(1.0, -1.0)]),
+    "sum with a factor": (lambda x, y: torch.add(x, y, alpha=2), [UNKNOWN]),
+    "sum with a number": (lambda x, y: x + 3, [UNKNOWN]),
+    "negative": (lambda x, y: -x, [scale(-1.0)]),
+    "torch.neg": (lambda x, y: torch.neg(x), [scale(-1.0)]),
+    "neg method": (lambda x, y: x.neg(), [scale(-1.0)]),
+    "multiple": (lambda x, y: 3 * x, [scale(3.0)]),
+    "torch.mul": (lambda x, y: torch.mul(x, 2.5), [scale(2.5)]),
+    "mul method": (lambda x, y: x.mul(2), [scale(2.0)]),
+    "product": (lambda x, y: x * y, [UNKNOWN]),
+    "quotient": (lambda x, y: x / 4, [scale(0.25)]),
+    "torch.div": (lambda x, y: torch.div(x, 2.0), [scale(0.5)]),
+    "true_divide": (lambda x, y: torch.true_divide(x, 2.0), [scale(0.5)]),
+    "div method": (lambda x, y: x.div(8), [scale(0.125)]),
+    "by zero": (lambda x, y: x / 0, [UNKNOWN]),
+    "reciprocal": (lambda x, y: 2 / x, [UNKNOWN], [UNKNOWN, scale(2.0)]),
+    "rounded quotient": (lambda x, y: torch.div(x, 2, rounding_mode="floor"), [UNKNOWN]),
+    "cat": (lambda x, y: torch.cat([x, y], 1), [("cat", {"dim": 1})]),
+    "cat by names": (lambda x, y: torch.cat(tensors=(x, y), dim=2), [("cat", {"dim": 2})]),
+    "concat": (lambda x, y: torch.concat([x, y]), [("cat", {"dim": 0})]),
+    "cat along an axis": (lambda x, y: torch.cat([x, y], axis=1), [UNKNOWN], [("cat", {"dim": 1})]),
+    "flatten": (lambda x, y: torch.flatten(x), [flatten(0, -1)]),
+    "flatten from": (lambda x, y: torch.flatten(x, 1), [flatten(1, -1)]),
+    "flatten between": (lambda x, y: x.flatten(start_dim=1, end_dim=2), [flatten(1, 2)]),
+    "view": (lambda x, y: x.view(2, -1), [flatten(1, -1, given=True)]),
+    "view as a tuple": (lambda x, y: x.view((2, 3, -1)), [flatten(2, -1, given=True)]),
+    "view of a size": (
+        lambda x, y: x.view(x.size(0), -1),
+        [size(0), flatten(1, -1, given=True)],
+        [flatten(1, -1, given=True)],
+    ),
+    "reshape of a shape": (
+        lambda x, y: torch.reshape(x, (x.shape[0], -1)),
+        [size(0), UNKNOWN, flatten(1, -1, given=True)],
+        [flatten(1, -1, given=True)],
+    ),
+    "reshape method": (lambda x, y: x.reshape(-1), [flatten(0, -1, given=True)]),
+    "view with given sizes": (lambda x, y: x.view(2, 48), [UNKNOWN]),
+    "view across rows": (lambda x, y: x.view(4, -1), [UNKNOWN]),
+    "mean": (lambda x, y: x.mean(1), [mean([1], False)]),
+    "means": (lambda x, y: torch.mean(x, dim=(2, 3), keepdim=True), [mean([2, 3], True)]),
+    "mean kept": (lambda x, y: x.mean(1, True), [mean([1], True)]),
+    "mean of all": (lambda x, y: x.mean(), [UNKNOWN]),
+    "permute": (lambda x, y: x.permute(0, 2, 3, 1), [("permute", {"dims": [0, 2, 3, 1]})]),
+    "torch.permute": (lambda x, y: torch.permute(x, (1, 0, 2, 3)), [("permute", {"dims": [1, 0, 2, 3]})]),
+    "permute by name": (lambda x, y: x.permute(dims=(0, 1, 3, 2)), [("permute", {"dims": [0, 1, 3, 2]})]),
+    "transpose": (lambda x, y: x.transpose(1, 2), [("transpose", {"dims": [1, 2]})]),
+    "torch.transpose": (lambda x, y: torch.transpose(x, dim0=0, dim1=-1), [("transpose", {"dims": [0, -1]})]),
+    "T": (lambda x, y: x.mT, [UNKNOWN]),
+    "part of positions": (lambda x, y: x[:, :, 1:], [cut([2], [])]),
+    "a single place": (lambda x, y: x[:, 0], [cut([], [1])], [cut([], [1])]),
+    "a part and a place": (lambda x, y: x[1:, :, 0], [cut([0], [2])], [cut([0], []), cut([], [2])]),
+    "a row": (lambda x, y: x[1], [cut([], [0])]),
+    "an ellipsis": (lambda x, y: x[..., 0], [UNKNOWN], [cut([], [3])]),
+    "a new axis": (lambda x, y: x[None], [UNKNOWN]),
+    "contiguous": (lambda x, y: x.contiguous(), [SAME], []),
+    "clone": (lambda x, y: x.clone(), [SAME]),
+    "dropout off": (lambda x, y: F.dropout(x, 0.5, False), [SAME]),
+    "dropout2d off": (lambda x, y: F.dropout2d(x, training=False), [SAME]),
+    "alpha dropout off": (lambda x, y: F.alpha_dropout(x, training=False), [SAME]),
+    "dropout on": (lambda x, y: F.dropout(x), [UNKNOWN]),
+    "average pool": (lambda x, y: F.avg_pool2d(x, 2), [pool(False)]),
+    "padded pool": (lambda x, y: F.avg_pool2d(x, 2, padding=1), [pool(True)]),
+    "padded pool by place": (lambda x, y: F.avg_pool2d(x, 2, 2, (0, 1)), [pool(True)]),
+    "padding not counted": (lambda x, y: F.avg_pool2d(x, 2, 2, 1, False, False), [pool(False)]),
+    "pool with a divisor": (lambda x, y: F.avg_pool2d(x, 2, divisor_override=3), [UNKNOWN]),
+    "adaptive pool": (lambda x, y: F.adaptive_avg_pool2d(x, 1), [pool(False)]),
+    "maximum": (lambda x, y: F.max_pool2d(x, 2), [UNKNOWN]),
+    "pointwise": (lambda x, y: torch.tanh(x), [UNKNOWN]),
+}
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_torch_fx_shows_every_operation_for_what_it_is(name):
+    f, expected, *_ = TABLE[name]
+    assert kinds(trace(Calls(f), inputs())) == expected
+
+
+def test_torch_export_shows_the_same_operations():
+    rows = [row for name, row in TABLE.items() if name not in ("dropout on", "maximum")]
+    expected = [kind for _, *shown in rows for kind in shown[-1]]
+    assert kinds(trace_exported(Calls(*(row[0] for row in rows)), inputs())) == expected
+
+
+@pytest.mark.parametrize("dims", [1, 3])
+def test_pools_of_one_and_three_axes_are_known_to_both(dims):
+    f = [getattr(F, f"avg_pool{dims}d"), getattr(F, f"adaptive_avg_pool{dims}d"), getattr(F, f"dropout{dims}d")]
+    calls = Calls(lambda x, y: f[0](x, 2, padding=1), lambda x, y: f[1](x, 1), lambda x, y: f[2](x, training=False))
+    x = inputs((2, 3, *[4] * dims))
+    assert kinds(trace(calls, x)) == [pool(True), pool(False), SAME]
+    assert kinds(trace_exported(calls, x)) == [pool(True), pool(False), SAME]
+
+
+@pytest.mark.parametrize(
+    ("f", "expected"),
+    [
+        (lambda x, y: x.shape[1], [size(1)]),
+        (lambda x, y: x.size()[-1], [size(-1)]),
+        (lambda x, y: x.size(dim=2), [size(2)]),
+        (lambda x, y: torch.zeros(1, device=x.device, dtype=y.dtype), [size(), size()]),
+        (lambda x, y: torch.zeros(x.ndim), [size()]),
+        (lambda x, y: x.shape, [UNKNOWN]),
+        (lambda x, y: x.mT, [UNKNOWN]),
+    ],
+)
+def test_what_asks_for_lengths_says_of_which_axes(f, expected):
+    found = [kind for kind in kinds(trace(Calls(lambda x, y: (f(x, y), x)[1]), inputs())) if kind != UNKNOWN]
+    assert found == [kind for kind in expected if kind != UNKNOWN]
+
+
+def test_arithmetic_with_lengths_is_not_arithmetic_with_tensors():
+    steps = trace(Calls(lambda x, y: x[: -x.size(0) * 2 + 5]), inputs())
+    lengths = [step for step in steps if step.kind == "unknown"]
+    assert [step.inputs for step in lengths[:2]] == [(), ()]
+    assert ("scale", {"factor": 2.0}) not in kinds(steps)
+
+
+# --- in place
+
+
+def test_a_sum_in_place_is_a_sum_where_nobody_looks_at_what_was_there():
+    def fresh(x, y):
+        z = x * 2
+        z += y
+        z *= 3
+        z -= y
+        z /= 4
+        return z.mul_(2)
+
+    expected = [scale(2.0), add(1.0, 1.0), scale(3.0), add(1.0, -1.0), scale(0.25), scale(2.0)]
+    assert kinds(trace(Calls(fresh), inputs())) == expected
+    assert kinds(trace_exported(Calls(fresh), inputs())) == expected
+
+
+@pytest.mark.parametrize(
+    ("f", "names"),
+    [
+        (lambda x, y: (x.mul_(2), x)[0], {"x", "mul_"}),  # the input itself
+        (lambda x, y: old_value(x), {"mul", "iadd", "view"}),
+        (lambda x, y: torch.add(x, y, out=x * 2), {"x", "y", "mul", "add"}),
+        (lambda x, y: F.relu(x * 2, inplace=True), {"mul", "relu", "x"}),
+        (lambda x, y: (x * 2).relu_(), {"mul", "relu_", "x"}),
+        (lambda x, y: operator.ipow(x * 2, 2), {"mul", "ipow", "x"}),
+        (lambda x, y: x.__neg__(), set()),
+    ],
+)
+def test_what_is_written_into_is_marked_with_all_that_may_share_its_memory(f, names):
+    steps = trace(Calls(f), inputs())
+    marked = {step.output.name for step in steps if step.options.get("why") == "is changed in place" and step.output}
+    assert names - {"x", "y"} <= marked | {step.output.name for step in steps if step.changed and step.output}
+    assert not names or {"why": "is changed in place"} in [options for _, options in kinds(steps)]
+    if not names:
+        assert not marked
+
+
+def old_value(x):
+    z = x * 2
+    seen = z.view(2, -1)
+    z += x
+    return z, seen
+
+
+def test_layers_make_memory_of_their_own_and_other_modules_may_not():
+    class Two(nn.Module):
+        def __init__(self, between):
+            super().__init__()
+            self.a, self.between, self.b = nn.Linear(4, 4), between, nn.Linear(4, 4)
+
+        def forward(self, x, y):
+            z = self.a(x)
+            w = self.between(z)
+            w += 1.0 * y
+            return self.b(z) + w
+
+    changed = {step.name for step in trace(Two(nn.Linear(4, 4)), inputs()) if step.changed}
+    assert changed == set()
+    changed = {step.name for step in trace(Two(nn.Identity()), inputs()) if step.changed}
+    assert {"a", "between"} <= changed
+    kept = [step.kind for step in trace(Two(nn.Identity()), inputs()) if step.name == "a"]
+    assert kept == ["linear"]  # still a layer, whose space is pinned
+
+
+# --- modules
+
+
+class Subclass(nn.Linear):
+    pass
+
+
+class Own(radnet.Squash):
+    def forward(self, v):
+        return v.abs()
+
+
+def parametrized():
+    return nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+
+
+def hooked(module, pre=False):
+    register = module.register_forward_pre_hook if pre else module.register_forward_hook
+    register(lambda *_: None)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (nn.Linear(2, 2), ("linear", {})),
+        (Subclass(2, 2), UNKNOWN),
+        (hooked(nn.Linear(2, 2)), ("unknown", {"why": "has hooks"})),
+        (hooked(nn.Linear(2, 2), pre=True), ("unknown", {"why": "has hooks"})),
+        (parametrized(), ("unknown", {"why": "is parametrized"})),
+        (nn.Conv1d(2, 2, 3), ("conv", {})),
+        (nn.Conv2d(2, 2, 3), ("conv", {})),
+        (nn.Conv3d(2, 2, 3), ("conv", {})),
+        (nn.ConvTranspose2d(2, 2, 3), UNKNOWN),
+        (
+            nn.Conv2d(2, 2, 3, groups=2),
+            ("unknown", {"why": "is a grouped convolution, which ties channels together"}),
+        ),
+        (nn.Embedding(3, 2), ("embedding", {})),
+        (nn.Embedding(3, 2, max_norm=1.0), UNKNOWN),
+        (nn.Embedding(3, 2, sparse=True), UNKNOWN),
+        (nn.Identity().train(), SAME),
+        (nn.Dropout().eval(), SAME),
+        (nn.Dropout().train(), UNKNOWN),
+        (nn.AlphaDropout().eval(), SAME),
+        (nn.Dropout1d().eval(), SAME),
+        (nn.Dropout2d().eval(), SAME),
+        (nn.Dropout3d().eval(), SAME),
+        (nn.Flatten(), flatten(1, -1)),
+        (nn.Flatten(2, 3), flatten(2, 3)),
+        (nn.AvgPool1d(2), pool(False)),
+        (nn.AvgPool2d(2, padding=1), pool(True)),
+        (nn.AvgPool3d(2, padding=1, count_include_pad=False), pool(False)),
+        (nn.AvgPool3d(2, divisor_override=2), UNKNOWN),
+        (nn.AdaptiveAvgPool1d(1), pool(False)),
+        (nn.AdaptiveAvgPool2d(1), pool(False)),
+        (nn.AdaptiveAvgPool3d(1), pool(False)),
+        (nn.MaxPool1d(2), UNKNOWN),
+        (radnet.Squash(), ("radial", {})),
+        (radnet.Radial(torch.tanh), ("radial", {})),
+        (Own(), ("unknown", {"why": "has a forward of its own"})),
+        (nn.ReLU(), UNKNOWN),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_modules_are_known_by_their_exact_class(module, expected):
+    assert module_kind(module) == expected
+
+
+def test_a_layer_that_is_given_more_than_one_tensor_is_not_known():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bilinear, self.linear = nn.Bilinear(4, 4, 2), nn.Linear(4, 2)
+
+        def forward(self, x, y):
+            return self.bilinear(x, y), self.linear(input=x)
+
+    assert kinds(trace(Pair(), inputs())) == [("unknown", {"why": "is called with more than one tensor"})] * 2
+
+
+def test_parameters_and_whole_modules_have_their_paths():
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.p, self.rho, self.unused = nn.Parameter(torch.ones(4)), radnet.Squash(), nn.Parameter(torch.ones(2))
+
+        def forward(self, x, y):
+            assert self.unused is not None
+            return self.rho(self.rho(x + self.p))
+
+    for way in (trace, trace_exported):
+        steps = way(Parts(), inputs())
+        found = [(step.kind, step.path, len(step.inputs)) for step in steps if step.path]
+        assert found == [("parameter", "p", 0), ("radial", "rho", 1), ("radial", "rho", 1)]
+        assert [step.made.shape for step in steps if step.kind == "radial"] == [(2, 3, 4, 4)] * 2
+        assert steps[-1].kind == "output"
+
+
+def test_a_step_that_makes_nothing_says_so():
+    with pytest.raises(ValueError, match="^layer gives no tensor; compress needs layers that do$"):
+        Step("linear", "layer", (), None).made  # noqa: B018
+
+
+# --- norm layers of other libraries
+
+
+class OtherRMSNorm(nn.Module):
+    def __init__(self, n, eps, factor=1.0):
+        super().__init__()
+        self.weight, self.variance_epsilon, self.factor = nn.Parameter(torch.rand(n) + 0.5), eps, factor
+
+    def forward(self, v):
+        return self.weight * v * torch.rsqrt(v.square().mean(-1, keepdim=True) * self.factor + self.variance_epsilon)
+
+
+class Misnamed(OtherRMSNorm):
+    pass
+
+
+class BrokenRMSNorm(OtherRMSNorm):
+    def forward(self, v):
+        raise RuntimeError("not today")
+
+
+class NarrowRMSNorm(OtherRMSNorm):
+    def forward(self, v):
+        return super().forward(v)[..., :-1]
+
+
+class EpsRMSNorm(OtherRMSNorm):
+    """Another name for its eps, a number of its own besides its gain."""
+
+    def __init__(self, n, eps):
+        super().__init__(n, eps)
+        self.eps = self.variance_epsilon
+        del self.variance_epsilon
+
+    def forward(self, v):
+        return self.weight * v * torch.rsqrt(v.square().mean(-1, keepdim=True) + self.eps)
+
+
+class BiasRMSNorm(OtherRMSNorm):
+    def __init__(self, n, eps):
+        super().__init__(n, eps)
+        self.bias = nn.Parameter(torch.zeros(n))
+
+
+def test_rms_norms_are_tried_out_before_they_are_believed():
+    for norm in (OtherRMSNorm(6, 1e-5), EpsRMSNorm(6, 1e-5)):
+        found = rms_norm(norm)
+        assert (found.n, found.eps) == (6, 1e-5)
+        assert found.gain is norm.weight
+        assert whole_module(norm)
+    believed = [Misnamed(6, 1e-5), OtherRMSNorm(6, 1e-5, factor=1.001), BrokenRMSNorm(6, 1e-5), BiasRMSNorm(6, 1e-5)]
+    believed += [NarrowRMSNorm(6, 1e-5), hooked(OtherRMSNorm(6, 1e-5)), OtherRMSNorm(6, 1), nn.ReLU()]
+    for norm in believed:
+        assert rms_norm(norm) is None
+        assert not whole_module(norm)
+
+
+def test_torchs_own_rms_norm_says_what_it_is():
+    assert rms_norm(nn.RMSNorm(5, eps=0.25))[:2] == (5, 0.25)
+    assert rms_norm(nn.RMSNorm(5, dtype=torch.float64)).eps == torch.finfo(torch.float64).eps
+    plain = rms_norm(nn.RMSNorm(5, elementwise_affine=False))
+    assert (plain.gain, plain.eps) == (None, torch.finfo(torch.get_default_dtype()).eps)
+    assert rms_norm(nn.RMSNorm((2, 5))) is None
+    assert whole_module(nn.RMSNorm((2, 5)))
+    assert [whole_module(m) for m in (nn.LayerNorm(3), nn.BatchNorm1d(3), nn.Linear(3, 3))] == [True, True, False]
