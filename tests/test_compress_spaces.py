@@ -360,11 +360,8 @@ def test_zeros_beyond_the_edge(conv, expected):
 @pytest.mark.parametrize("padding", [1, "same", 0])
 def test_convolutions_see_what_their_padding_shows_them(mode, padding):
     """Two convolutions with nothing between: the first one's bias is a constant, except beyond an edge of zeros."""
-    layers = [
-        nn.Conv1d(1, 12, 3, padding=padding, padding_mode=mode), nn.Conv1d(12, 20, 3, padding=padding, padding_mode=mode),
-        radnet.Squash(dim=1), nn.Conv1d(20, 2, 1),
-    ]  # fmt: skip
-    c = compressed(nn.Sequential(*layers), normal(6, 1, 9))
+    first, second = (nn.Conv1d(n, m, 3, padding=padding, padding_mode=mode) for n, m in ((1, 12), (12, 20)))
+    c = compressed(nn.Sequential(first, second, radnet.Squash(dim=1), nn.Conv1d(20, 2, 1)), normal(6, 1, 9))
     edge = mode == "zeros" and padding != 0
     assert widths(c) == [4, 13 if edge else 10]
 

@@ -81,7 +81,7 @@ class _Reader:
         found = node.meta.get("val")
         if not isinstance(found, Tensor):
             return None
-        self.values[node] = Value(node.name, tuple(int(k) for k in found.shape))
+        self.values[node] = Value(node.name, tuple(int(k) for k in found.shape), found.dtype)
         return self.values[node]
 
     def _inputs(self, node: fx.Node) -> tuple[Value, ...]:

@@ -173,7 +173,9 @@ def _fold_rms(graph: _Graph, step: Step, rms: RMSNormOf) -> bool:
         if readers is None:
             return False
         _absorb(readers, double(rms.gain), None)
-    graph.replace(step, RMSRescaling(rms.n, rms.eps))
+    arrives = step.inputs[0].dtype
+    own = torch.finfo(torch.promote_types(arrives, torch.float32)).eps
+    graph.replace(step, RMSRescaling(rms.n, own if rms.eps is None else rms.eps))
     return True
 
 

@@ -35,10 +35,11 @@ CHANGED = "is changed in place"
 
 @dataclass(eq=False)
 class Value:
-    """A tensor that flows through the model: its name in the trace, and its shape."""
+    """A tensor that flows through the model: its name in the trace, its shape and dtype."""
 
     name: str
     shape: tuple[int, ...]
+    dtype: torch.dtype
 
 
 @dataclass(eq=False)
@@ -79,10 +80,10 @@ def trace(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
             "that depends on data, and writing into tensors, have to move out of forward"
         ) from error
     module = fx.GraphModule(tracer.root, graph)
-    shapes = _Shapes(module)
+    values = _Values(module)
     with torch.no_grad():
-        shapes.run(*inputs)
-    return list(_steps(module, shapes.found))
+        values.run(*inputs)
+    return list(_steps(module, values.found))
 
 
 def whole_module(m: nn.Module) -> bool:
@@ -95,16 +96,14 @@ class RMSNormOf(NamedTuple):
     """What an RMSNorm is made of: ``v -> gain * v / sqrt(|v|^2/n + eps)``."""
 
     n: int
-    eps: float
+    eps: float | None  # None: the eps of the dtype that arrives, or of float32 if that is shorter
     gain: Tensor | None
 
 
 def rms_norm(m: nn.Module) -> RMSNormOf | None:
     """n, eps and gain of an RMSNorm: torch's, or one of the many others, which are tried out first."""
     if type(m) is nn.RMSNorm:
-        dtype = torch.get_default_dtype() if m.weight is None else m.weight.dtype
-        own = torch.finfo(dtype).eps if m.eps is None else m.eps
-        return RMSNormOf(m.normalized_shape[0], own, m.weight) if len(m.normalized_shape) == 1 else None
+        return RMSNormOf(m.normalized_shape[0], m.eps, m.weight) if len(m.normalized_shape) == 1 else None
     gain: Any = getattr(m, "weight", None)
     eps: Any = getattr(m, "variance_epsilon", getattr(m, "eps", None))
     if not type(m).__name__.endswith("RMSNorm") or not isinstance(gain, nn.Parameter) or gain.ndim != 1:
@@ -151,9 +150,14 @@ class ModelTracer(fx.Tracer):
         node.stack_trace = _users_line()
         return node
 
+    def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
+        """The graph of a module; which parts stay whole is found out before, while calling one still runs it."""
+        self.whole = {m for m in root.modules() if whole_module(m)}
+        return super().trace(root, concrete_args)
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module is one step."""
-        return whole_module(m) or super().is_leaf_module(m, module_qualified_name)
+        return m in self.whole or super().is_leaf_module(m, module_qualified_name)
 
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -167,36 +171,33 @@ class ModelTracer(fx.Tracer):
         return super().call_module(m, forward, args, kwargs)
 
 
-class _Shapes(fx.Interpreter):
-    """Runs the graph once and keeps the shape of every tensor."""
+class _Values(fx.Interpreter):
+    """Runs the graph once and keeps what is needed of every tensor."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
-        self.found: dict[fx.Node, tuple[int, ...]] = {}
+        self.found: dict[fx.Node, Value] = {}
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)
         if isinstance(result, Tensor):
-            self.found[n] = tuple(result.shape)
+            self.found[n] = Value(n.name, tuple(result.shape), result.dtype)
         return result
 
 
-def _steps(module: fx.GraphModule, shapes: dict[fx.Node, tuple[int, ...]]) -> Iterator[Step]:
-    values: dict[fx.Node, Value] = {}
+def _steps(module: fx.GraphModule, values: dict[fx.Node, Value]) -> Iterator[Step]:
+    shapes = {node: value.shape for node, value in values.items()}
     changed = changed_in_place(module)
     for node in module.graph.nodes:
         if node.op == "get_attr" and not node.users:
             continue
-        output = None
-        if node in shapes:
-            output = values[node] = Value(node.name, shapes[node])
         inputs = tuple(values[n] for n in node.all_input_nodes if n in values)
         kind, name, part, path, options = _describe(module, node, shapes)
         if kind in ("add", "cat"):
             kind, inputs = with_operands(kind, node, values)
         if node in changed and kind not in ("output", "linear", "conv", "embedding"):
             kind, options = "unknown", {"why": CHANGED}
-        yield Step(kind, name, inputs, output, part, path, options, changed=node in changed)
+        yield Step(kind, name, inputs, values.get(node), part, path, options, changed=node in changed)
 
 
 _Description = tuple[str, str, nn.Module | None, str | None, dict[str, Any]]

@@ -1,0 +1,320 @@
+"""What compression tells people: the table, the picture, and what it says to inputs it cannot take."""
+
+import copy
+import math
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+import torch
+from torch import nn
+
+import radnet
+from radnet.compression.general import affine_hull
+from radnet.compression.model import ModelCompression, multiply_adds, parameters, stored_bytes
+from radnet.compression.picture import Edge, draw
+from radnet.compression.result import interleaved_times
+from test_compress_any import Stream, compressed, normal, widths
+
+
+def test_the_table_is_this_table():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 1200), radnet.Squash(), nn.Linear(1200, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+    text = radnet.compress(model).report()
+    assert text.splitlines()[:7] == [
+        "space                         before     after  why not smaller",
+        "0                              1,200         4",
+        "2                                  8         8  3 (ReLU) does not commute with a change of basis",
+        "4                                  2         2  it is an output of the model",
+        "parameters                    14,426        74  (194.9 times fewer)",
+        "bytes                         57,704       296  (194.9 times fewer)",
+        "multiply-adds a row           13,216        60  (220.3 times fewer)",
+    ]
+    assert text.splitlines()[7] == ""
+    assert text.split("\n\n")[1] == str(radnet.compress(model).certificate)
+
+
+def test_long_names_are_cut_and_growth_and_bounds_are_told():
+    c = radnet.compress(Stream(nn.Identity()).double().eval(), normal(32, 3), rewrite=True)
+    line = c.report().splitlines()[1]
+    assert line == "stem + down.0 + down.1 ...        64        32  grows: 4, 8, 16, 32"
+    told = radnet.compress(Stream(nn.Identity()).double().eval(), normal(32, 3), tol=1e-9).report()
+    assert told.splitlines()[-1].startswith("  outputs change by at most ")
+
+
+def test_times_are_told_for_one_row_and_for_many():
+    seen = []
+
+    class Watched(nn.Sequential):
+        def forward(self, x):
+            if not isinstance(x, torch.fx.Proxy):
+                seen.append(len(x))
+            return super().forward(x)
+
+    model = Watched(nn.Linear(3, 64), radnet.Squash(), nn.Linear(64, 2)).eval()
+    c = radnet.compress(model, torch.randn(7, 3))
+    seen.clear()
+    lines = c.report(timing=True).splitlines()
+    assert {1, 256, 7} == set(seen)
+    assert [re.sub(r"[\d.,]+", "#", line) for line in lines[6:8]] == [
+        re.sub(r"[\d.,]+", "#", line)
+        for line in lines[6:8]
+        if "times faster)" in line and line.startswith("µs, batch ")
+    ]
+    assert [line.split()[2] for line in lines[6:8]] == ["1", "256"]
+    assert [len(line.split("  (")[0]) for line in lines[6:8]] == [46, 46]
+
+
+def test_times_are_medians_of_turns():
+    turns = []
+    a, b = interleaved_times(lambda: turns.append("a"), lambda: turns.append("b"), runs=3)
+    assert turns == ["a", "b"] * 5  # two to warm up
+    assert 0 < a < 1
+    assert 0 < b < 1
+    graded = []
+    interleaved_times(lambda: graded.append(torch.is_grad_enabled()), lambda: None, runs=1)
+    assert not any(graded)
+
+
+def test_sizes_and_work_are_counted():
+    tied = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    tied[1].weight = tied[0].weight
+    assert parameters(tied) == 16 + 8
+    assert stored_bytes(tied.double()) == 8 * 24
+    conv = nn.Sequential(nn.Conv2d(2, 5, 3), nn.ReLU(), nn.Flatten(), nn.Linear(5 * 4, 3))
+    assert multiply_adds(conv, [torch.zeros(7, 2, 4, 4)]) == 7 * (5 * 4 * 18 + 20 * 3)
+    assert not conv[0]._forward_hooks
+
+
+def test_the_picture_is_to_scale():
+    svg = "{http://www.w3.org/2000/svg}"
+    root = ET.fromstring(draw([("a", 100, 25, ""), ("b" * 50, 50, 50, "w" * 70)], [Edge("layer", (0,), (1,))]))  # noqa: S314
+    assert root.get("viewBox") == "0 0 860 132"
+    assert root.find(f"{svg}title").text == "Spaces of a model before and after compression"
+    bars = [(float(r.get("x")), float(r.get("y")), float(r.get("width"))) for r in root.iter(f"{svg}rect")]
+    assert bars == [(150, 20, 260), (150, 20, 65), (150, 64, 130), (150, 64, 130)]
+    texts = [(float(t.get("x")), float(t.get("y")), t.text) for t in root.iter(f"{svg}text")]
+    assert texts == [
+        (416, 31, "100 → 25"), (150, 16, "a"), (506, 31, None),
+        (286, 75, "50"), (150, 60, "b" * 39 + "…"), (376, 75, "w" * 59 + "…"),
+    ]  # fmt: skip
+    (arc,) = root.iter(f"{svg}path")
+    assert arc.get("d") == "M148 27 C116 27 116 71 148 71"
+    assert arc.find(f"{svg}title").text == "layer"
+    far = ET.fromstring(draw([("a", 1, 1, "")] * 30, [Edge("<", (29,), (0,))]))  # noqa: S314
+    assert next(far.iter(f"{svg}path")).get("d") == "M148 1303 C18 1303 18 27 148 27"
+    thin = ET.fromstring(draw([("a", 10_000, 1, "")], []))  # noqa: S314
+    assert [float(r.get("width")) for r in thin.iter(f"{svg}rect")] == [260, 2]
+    assert "10,000 → 1" in draw([("a", 10_000, 1, "")], [])
+    assert draw([], []).endswith("</svg>")
+
+
+def test_edges_name_the_spaces_they_join():
+    class Joined(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(2, 20), nn.Linear(3, 30), nn.Linear(50, 40)
+
+        def forward(self, x, y):
+            return self.c(torch.cat([self.a(x), self.b(y)], dim=1))
+
+    c = compressed(Joined(), normal(6, 2), normal(6, 3))
+    assert c.edges == (Edge("a", (), (0,)), Edge("b", (), (1,)), Edge("c", (0, 1), (2,)))
+    assert [s.space for s in c.spaces] == ["a", "b", "c"]
+    assert isinstance(c, ModelCompression)
+    assert c.inputs[0].shape == (6, 2)
+
+
+# --- what it is measured on
+
+
+def test_inputs_are_drawn_where_the_first_layer_says_how_wide_they_are():
+    model = nn.Sequential(nn.Linear(3, 64), radnet.Squash(), nn.Linear(64, 2)).double()
+    a, b = radnet.compress(model), radnet.compress(model)
+    assert a.inputs[0].shape == (256, 3)
+    assert a.inputs[0].dtype == torch.float64
+    assert torch.equal(a.inputs[0], b.inputs[0])
+    assert not torch.equal(radnet.compress(model, generator=torch.Generator().manual_seed(5)).inputs[0], a.inputs[0])
+    given = normal(9, 3).requires_grad_()
+    c = radnet.compress(model, given)
+    assert c.certificate.rows == 9
+    assert not c.inputs[0].requires_grad
+    data = normal(11, 3)
+    assert radnet.compress(model, data=data).certificate.rows == 11
+
+
+@pytest.mark.parametrize(
+    ("model", "keywords", "message"),
+    [
+        (nn.Linear(2, 2), {"generator": 3}, "^generator is a int; expected a torch.Generator$"),
+        (nn.Linear(2, 2), {"tol": 1.0}, r"^tol=1.0: expected a number from 0 to 1, for example 1e-6$"),
+        (3, {}, "^compress needs an nn.Module, got int$"),
+        (
+            nn.Conv1d(1, 1, 1),
+            {},
+            "^Conv1d: compress has to run it once, and its first layer is a Conv1d, which does not say how large "
+            "inputs are; give example_inputs$",
+        ),
+        (
+            nn.Tanh(),
+            {},
+            "^Tanh: compress has to run it once, and it has no layers, which does not say how large inputs are; "
+            "give example_inputs$",
+        ),
+    ],
+)
+def test_what_it_cannot_take_it_says(model, keywords, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        radnet.compress(model, **keywords)
+
+
+def test_compiled_models_are_sent_back():
+    model = nn.Sequential(nn.Linear(2, 8), radnet.Squash(), nn.Linear(8, 1))
+    with pytest.raises(TypeError, match="^compress needs an nn.Module, got OptimizedModule; give it model._orig_mod$"):
+        radnet.compress(torch.compile(model))
+    with pytest.raises(TypeError, match="OptimizedModule; give it model._orig_mod$"):
+        radnet.compress(torch.compile(radnet.RadNet((2, 8, 1))))
+
+
+def quantised():
+    model = nn.Sequential(nn.Linear(2, 4))
+    model.register_buffer("table", torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8))
+    return model
+
+
+def compressed_rows():
+    model = nn.Sequential(nn.Linear(2, 4))
+    model[0].weight = nn.Parameter(torch.eye(4, 2).to_sparse_csr())
+    return model
+
+
+def two_devices():
+    """Tensors that say they are on a GPU, which need not be there."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+    with FakeTensorMode():
+        model[1].weight = nn.Parameter(torch.empty(1, 4, device="cuda"))
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecat:UserWarning", "ignore:Sparse:UserWarning")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (quantised, "^table is sparse or quantised; compress needs ordinary tensors$"),
+        (compressed_rows, "^0.weight is sparse or quantised; compress needs ordinary tensors$"),
+        (
+            two_devices,
+            r"^the model is on several devices \(1.bias on cpu, 1.weight on cuda:0\); move it to one, then compress$",
+        ),
+        (
+            lambda: nn.Sequential(nn.Linear(2, 4, device="meta")),
+            "^0.weight is on the meta device and has no values; load weights, then compress$",
+        ),
+        (
+            lambda: nn.Sequential(nn.Linear(2, 4, dtype=torch.complex64)),
+            "^0.weight is complex; radial activations rescale by norms of real entries$",
+        ),
+        (
+            lambda: radnet.RadNet((2, 4, 1), device="meta"),
+            "^layers.0.weight is on the meta device and has no values; load weights, then compress$",
+        ),
+    ],
+)
+def test_tensors_without_ordinary_numbers_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        radnet.compress(make())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_numbers_that_are_none_are_refused_with_their_place(value):
+    model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+    with torch.no_grad():
+        model[1].bias[0] = value
+    with pytest.raises(ValueError, match="^1.bias holds NaN or infinite values; nothing was compressed$"):
+        radnet.compress(model)
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 4)).eval()
+    model[0].running_mean[0] = value
+    with pytest.raises(ValueError, match="^0.running_mean holds NaN or infinite values; nothing was compressed$"):
+        radnet.compress(model, torch.ones(2, 2))
+
+
+# --- models that look at themselves
+
+
+class Scaled(nn.Module):
+    """Divides by the number of rows, between two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.rho = nn.Linear(3, 16), nn.Linear(16, 16), nn.Linear(16, 2), radnet.Squash()
+
+    def forward(self, x):
+        return self.c(self.rho(self.b(self.a(x) / len(x))))
+
+
+class OnlyFour(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.rho, self.b = nn.Linear(3, 16), radnet.Squash(), nn.Linear(16, 2)
+
+    def forward(self, x):
+        if len(x) != 4:
+            raise ValueError("four rows, please")
+        return self.b(self.rho(self.a(x)))
+
+
+class Wide(nn.Module):
+    """Relies on the width of a hidden layer, in Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.rho, self.b = nn.Linear(3, 16), radnet.Squash(), nn.Linear(16, 2)
+
+    def forward(self, x):
+        h = self.rho(self.a(x))
+        if not isinstance(h, torch.fx.Proxy) and h.shape[1] != 16:
+            raise RuntimeError("sixteen, please")
+        return self.b(h)
+
+
+def test_a_model_that_counts_its_rows_is_tried_on_another_number_of_them():
+    """torch.export takes the number of rows for a constant, and a constant on the way would be scaled by it."""
+    with pytest.raises(
+        ValueError, match="Scaled: the smaller model does not give the same outputs.*Nothing was changed"
+    ):
+        radnet.compress(Scaled(), torch.randn(8, 3))
+    c = radnet.compress(OnlyFour(), torch.randn(4, 3))
+    assert c.traced_by == "torch.export"
+    assert widths(c) == [4]
+
+
+def test_a_model_that_relies_on_a_width_is_refused():
+    with pytest.raises(
+        ValueError, match=r"Wide: the smaller model does not run \(sixteen, please\); its forward relies"
+    ):
+        radnet.compress(Wide(), torch.randn(8, 3))
+
+
+# --- the hull of data
+
+
+def test_the_hull_of_data_is_their_mean_and_their_directions():
+    x = normal(30, 2) @ normal(2, 6, seed=1) + 5
+    hull = affine_hull(x)
+    assert hull.n == 6
+    assert torch.allclose(hull.c, x.mean(dim=0))
+    assert hull.directions.shape == (6, 2)
+    tokens = affine_hull(x.reshape(5, 6, 6))
+    assert torch.allclose(tokens.c, hull.c)
+    assert tokens.directions.shape == (6, 2)
+    point = affine_hull(torch.ones(4, 3))
+    assert (point.n, point.directions.shape) == (3, (3, 0))
+
+
+def test_data_of_positions_and_of_the_first_of_two_inputs():
+    x = normal(40, 2) @ normal(2, 20, seed=1) + 1
+    model = nn.Sequential(nn.Linear(20, 30), radnet.Squash(), nn.Linear(30, 2))
+    assert widths(compressed(copy.deepcopy(model), x.reshape(10, 4, 20), data=x.reshape(10, 4, 20))) == [3]
+    assert widths(compressed(copy.deepcopy(model), x)) == [21]
