@@ -6,10 +6,12 @@ analysis knows ("linear", "add", "radial", ...), or "unknown" with the name of w
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
 import textwrap
 import traceback
+import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -268,9 +270,13 @@ def _has_hooks(m: nn.Module) -> bool:
 _LIBRARIES = tuple(str(Path(file).parents[depth]) + os.sep for file, depth in ((torch.__file__, 0), (__file__, 1)))
 
 
+def _is_torch(code: types.CodeType) -> bool:
+    return code.co_filename.startswith(_LIBRARIES[0])
+
+
 def _users_line() -> str | None:
-    """The line of the user's code that is being traced."""
-    for frame, line in traceback.walk_stack(None):
+    """The line of the user's code that is being traced: the first that is not a library's, seen from torch."""
+    for frame, line in itertools.dropwhile(lambda f: not _is_torch(f[0].f_code), traceback.walk_stack(None)):
         if frame.f_code is fx.Tracer.trace.__code__:
             break  # what comes now called the tracer
         file = frame.f_code.co_filename
