@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import radnet
+from radnet.compression import bases, graph, program
 from radnet.compression.bounds import Bound, lipschitz
 from radnet.compression.norms import RMSRescaling
 from test_compress_any import decaying, normal
@@ -117,6 +118,75 @@ def test_errors_go_through_sums_multiples_and_mixtures(f, factor, n):
     c = small(model, x, tol)
     expected = np.linalg.norm(parts(model.last)[0], 2) * factor * first_error(model, x, tol)
     assert c.bound.value == pytest.approx(expected, rel=1e-9)
+
+
+class Before(nn.Module):
+    """An exact layer, something, then a layer in which a tolerance leaves something out."""
+
+    def __init__(self, f, n):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.f, self.cut = nn.Linear(2, 7), f, decaying((n, 20, 2), radnet.ShiftedReLU(0.1), 5)
+
+    def forward(self, x):
+        return self.cut(self.f(self.a(x)))
+
+
+class Plus(nn.Module):
+    def __init__(self, p):
+        super().__init__()
+        self.p = nn.Parameter(p)
+
+    def forward(self, h):
+        return h + self.p
+
+
+P5 = normal(5, 7, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("f", "longest", "n", "tol"),
+    [
+        (lambda h: h, lambda N: N, 7, 0.2),
+        (lambda h: -3 * h, lambda N: 3 * N, 7, 0.2),
+        (lambda h: h + 2 * h, lambda N: 3 * N, 7, 0.2),
+        (lambda h: h - h.mean(1, keepdim=True), lambda N: 2 * N, 7, 0.4),
+        (lambda h: torch.cat([h, 2 * h], dim=-1), lambda N: math.sqrt(5) * N, 14, 0.2),
+        (Plus(P5[0]), lambda N: N + float(P5[0].norm()), 7, 0.2),
+        (Plus(P5), lambda N: N + float(P5.norm(dim=1).max()), 7, 0.05),
+    ],
+)
+def test_norms_go_through_sums_multiples_and_tables(f, longest, n, tol):
+    """``e = |P W B| (N + |c|) + |P c_w|``: what is left out grows with how long a vector can be, N = |A| R + |b|."""
+    model, x = Before(f, n).double(), normal(8, 5, 2)
+    A, b = parts(model.a)
+    U = second_basis(model, x, tol)
+    values, lengths = [], []
+    for scale in (1.0, 3.0):
+        values.append(small(model, scale * x, tol).bound.value)
+        lengths.append(longest(np.linalg.norm(A, 2) * float((scale * x).norm(dim=-1).max()) + np.linalg.norm(b)))
+    W, last = parts(model.cut[0])[0], np.linalg.norm(parts(model.cut[2])[0], 2)
+    rest = np.linalg.norm((W - U @ (U.T @ W)) @ reached(model, x), 2)
+    assert rest > 1e-6
+    assert (values[1] - values[0]) / (lengths[1] - lengths[0]) == pytest.approx(last * rest, rel=1e-6)
+
+
+def second_basis(model, x, tol):
+    """The basis of the second space; the first one leaves nothing out."""
+    analysis = graph.Analysis(program.trace(model, (x,)), dict(model.named_parameters()), {})
+    layout = bases.lay_out(analysis, set(), tol)
+    cut = [basis for basis in layout.bases if basis is not None and basis.cut]
+    assert len(cut) == 1
+    return cut[0].U.numpy()
+
+
+def reached(model, x):
+    """Orthonormal directions of what arrives at the second layer, from many values of it."""
+    rows = torch.cat([x + normal(*x.shape, seed=k) for k in range(10)])
+    with torch.no_grad():
+        h = model.f(model.a(rows)).flatten(0, -2).numpy()
+    U, S, _ = np.linalg.svd((h - h.mean(0)).T, full_matrices=False)
+    return U[:, 1e-9 * S[0] < S]
 
 
 def test_a_pool_and_a_flattening_of_a_convolution_are_counted_by_their_taps():

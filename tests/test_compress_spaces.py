@@ -94,8 +94,6 @@ def test_what_moves_or_mixes_positions_leaves_features_alone(f):
         (lambda x: x + x.mean(-1, keepdim=True), "mean"),
         (lambda x: x.flatten(1).unflatten(1, (5, 16)), "flatten"),
         (lambda x: x.view(-1, 16), "view"),
-        (lambda x: x * x.shape[2], "asks for its length"),
-        (lambda x: x / x.size(-1), "asks for its length"),
         (lambda x: x / 0.0, "truediv"),
         (lambda x: x * float("inf"), "mul"),
         (lambda x: x + 1, "add"),
@@ -109,6 +107,43 @@ def test_what_takes_features_apart_pins_them_and_says_so(f, reason):
     (pinned, _) = compressed_or_nan(Tokens(f), normal(6, 5, 3)).spaces
     assert pinned.after == 16
     assert reason in pinned.why
+
+
+@pytest.mark.parametrize("f", [lambda x: x * x.shape[2], lambda x: x / x.size(-1), lambda x: x[: x.size()[-1]]])
+def test_a_program_that_asks_how_many_features_there_are_keeps_them(f):
+    (pinned, _) = compressed(Tokens(f), normal(6, 5, 3)).spaces
+    assert pinned.after == 16
+    assert pinned.why.endswith(" asks for its length")
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda h: h.transpose(0, 1),
+        lambda h: h.permute(1, 0, 2),
+        lambda h: h[:, 1:],
+        lambda h: h[:, 0],
+        lambda h: h.mean(1),
+        lambda h: h.flatten(0, 1),
+        lambda h: h.clone(),
+        lambda h: -2 * h,
+        lambda h: 3 * h - h.mean(1, keepdim=True),
+    ],
+)
+def test_constants_go_along(f):
+    """No activation between two layers: the constant is neither lost nor counted twice on the way."""
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(3, 16), nn.Linear(16, 2), nn.Linear(16, 2)
+
+        def forward(self, x):
+            h = self.a(x)
+            return self.b(f(h)).mean() + self.c(h)
+
+    c = compressed(Two(), normal(6, 5, 3))
+    assert c.spaces[0].after == 4
 
 
 def compressed_or_nan(model, x):
