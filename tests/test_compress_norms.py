@@ -129,6 +129,30 @@ def test_norms_stay_where_a_neighbour_cannot_take_over(forward, norm, reads):
     assert type(small.norm) is type(norm)
 
 
+@pytest.mark.parametrize(("norm", "expected"), [(nn.RMSNorm(16), 5), (nn.LayerNorm(16), 5), (OtherRMSNorm(16, 0.1), 5)])
+def test_a_norm_that_stays_pins_but_tells_what_comes_out(norm, expected):
+    """Used in two places it cannot be folded; what it gives has four directions, and its reader adds a bias."""
+
+    class Again(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.norm, self.b, self.c = nn.Linear(3, 16), with_gain(norm), nn.Linear(16, 30), nn.Linear(30, 2)
+            self.rho = radnet.Squash()
+
+        def forward(self, x):
+            h = self.a(x)
+            return self.c(self.rho(self.b(self.norm(h)))) + self.c(self.rho(self.b(self.norm(-h))))
+
+    model = Again()
+    with torch.no_grad():
+        model.a.weight[:, 2] = 0  # two directions and the constant
+    c = compressed(model, normal(6, 3))
+    assert c.spaces[0].after == 16
+    assert c.spaces[0].why.startswith("norm (")
+    assert c.spaces[1].after == expected - 1
+    assert type(c.network.norm) is type(norm)
+
+
 def test_a_norm_without_gain_needs_no_reader():
     small, done = folded(
         Net(lambda self, x: self.norm(self.a(x)), nn.RMSNorm(16, elementwise_affine=False)), normal(4, 3)

@@ -313,6 +313,23 @@ def test_the_hull_of_data_is_their_mean_and_their_directions():
     assert (point.n, point.directions.shape) == (3, (3, 0))
 
 
+def test_grey_pictures_have_one_channel_however_many_are_stored():
+    grey = normal(10, 1, 6, 6).expand(10, 3, 6, 6) * torch.tensor([1.0, 2.0, -1.0], dtype=torch.float64).reshape(
+        3, 1, 1
+    )
+    model = nn.Sequential(nn.Conv2d(3, 40, 2), radnet.Squash(dim=1), nn.Conv2d(40, 2, 1))
+    assert widths(compressed(copy.deepcopy(model), grey)) == [13]
+    assert widths(compressed(copy.deepcopy(model), grey, data=grey)) == [5]
+    assert affine_hull(grey, 1).directions.shape == (3, 1)
+
+
+def test_a_hull_is_that_of_its_own_axis():
+    """Five channels of five positions: what is known of the last axis says nothing about the other one."""
+    x = normal(10, 5, 1) * normal(1, 1, 5, seed=1)
+    model = nn.Sequential(nn.Conv1d(5, 40, 1), radnet.Squash(dim=1), nn.Conv1d(40, 2, 1))
+    assert widths(compressed(model, x, data=x)) == [6]
+
+
 def test_data_of_positions_and_of_the_first_of_two_inputs():
     x = normal(40, 2) @ normal(2, 20, seed=1) + 1
     model = nn.Sequential(nn.Linear(20, 30), radnet.Squash(), nn.Linear(30, 2))

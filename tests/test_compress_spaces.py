@@ -97,7 +97,7 @@ def test_what_moves_or_mixes_positions_leaves_features_alone(f):
         (lambda x: x / 0.0, "truediv"),
         (lambda x: x * float("inf"), "mul"),
         (lambda x: x + 1, "add"),
-        (lambda x: torch.cat([x, x], dim=1), "joins it with something that is not followed along the same axis"),
+        (lambda x: torch.cat([x, x], dim=1), "joins it along another axis"),
         (lambda x: x + torch.ones(16, dtype=torch.float64), "add"),
         (radnet.Squash(dim=1), "f (Squash) does not commute"),
         (lambda x: x + torch.tanh(x), "tanh"),
@@ -355,6 +355,58 @@ def test_parts_that_are_joined_both_ways_and_added_are_pieces_of_one_space(n, m,
             return self.c(self.rho(torch.cat([a, b], dim=1) + torch.cat([b, a], dim=1)))
 
     assert widths(compressed(Crossed(), normal(6, 3))) == [expected]
+
+
+def test_what_is_joined_with_something_that_cannot_change_shrinks_all_the_same():
+    class Skip(nn.Module):
+        """``[rho(a(x)); x; tanh(b(x))]``, read together."""
+
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.rho = nn.Linear(3, 16), nn.Linear(3, 5), radnet.Squash()
+            self.c, self.d = nn.Linear(24, 40), nn.Linear(40, 2)
+
+        def forward(self, x):
+            h = torch.cat([self.rho(self.a(x)), x, torch.tanh(self.b(x))], dim=1)
+            return self.d(self.rho(self.c(h)))
+
+    c = compressed(Skip(), normal(6, 3))
+    found = {s.space: (s.after, s.why) for s in c.spaces}
+    assert found["a"] == (4, "")
+    assert found["x"] == (3, "x is not followed")
+    assert found["tanh"] == (5, "tanh is not followed")
+    assert found["c"] == (4 + 3 + 5 + 1, "")
+    assert c.network.c.in_features == 12
+    positions = compressed(
+        nn.Sequential(nn.Linear(3, 16), radnet.Squash(), Joined(1), nn.Linear(16, 2)), normal(6, 5, 3)
+    )
+    assert positions.spaces[0].after == 16
+    assert positions.spaces[0].why.endswith(" joins it along another axis")
+
+
+class Joined(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x):
+        return torch.cat([x, x], dim=self.dim)
+
+
+def test_parts_under_one_norm_keep_what_is_theirs():
+    """A norm over a concatenation mixes nothing: each part has its own directions and its own piece of the constant."""
+
+    class Normed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(4, 26), nn.Linear(4, 5), nn.Linear(31, 27)
+            self.g, self.rho, self.head = radnet.RadialSigmoid(), radnet.Squash(), nn.Linear(27, 3)
+
+        def forward(self, x):
+            h = torch.cat([self.a(x), self.g(self.b(x))], dim=1)
+            return self.head(self.rho(self.c(self.rho(h))))
+
+    assert widths(compressed(Normed(), normal(6, 4))) == [5, 5, 11]
 
 
 def test_joined_parts_may_be_read_again_by_themselves():

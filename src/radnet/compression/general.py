@@ -51,11 +51,8 @@ def compress_model(
     while fold(small, steps):
         steps = follow(small, inputs)
     parameters = dict(small.named_parameters(remove_duplicate=False))
-    hulls = {}
-    if data is not None:
-        first = next(step for step in steps if step.kind == "input")
-        hulls[first.output.name if first.output is not None else ""] = affine_hull(data)
-    analysis = Analysis(steps, parameters, hulls)
+    first = next((step.made.name for step in steps if step.kind == "input"), "")
+    analysis = Analysis(steps, parameters, {} if data is None else _hulls(first, data))
     ties = _ties(small)
     shared = _shared(analysis, ties, parameters)
     while True:
@@ -96,11 +93,16 @@ def _way_to_trace(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[Callable[
     return trace, "torch.fx"
 
 
-def affine_hull(data: Tensor) -> AffineSet:
-    """The smallest affine set with all rows in it."""
-    rows = double(data).flatten(1) if data.ndim == 2 else double(data).reshape(-1, data.shape[-1])
+def _hulls(name: str, data: Tensor) -> dict[tuple[str, int], AffineSet]:
+    """What can stand along the last axis of an input, and along its channels if it is a picture."""
+    return {(name, dim): affine_hull(data, dim) for dim in {data.ndim - 1, min(1, data.ndim - 1)}}
+
+
+def affine_hull(data: Tensor, dim: int = -1) -> AffineSet:
+    """The smallest affine set with all vectors along an axis in it."""
+    rows = double(data).movedim(dim, -1).reshape(-1, data.shape[dim])
     c = rows.mean(dim=0)
-    return AffineSet(rows.shape[1], c, {"data": basis_of((rows - c).mT)})
+    return AffineSet(rows.shape[1], c, {("data", dim): basis_of((rows - c).mT)})
 
 
 def _names(use: Use) -> dict[str, str]:

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..rescaling import block_sizes
 from .program import CHANGED, Step, Value
 from .spans import AffineSet, stacked, thinned
 
 Entries = np.ndarray[Any, Any]
+Hulls = Mapping[tuple[str, int], AffineSet]  # what can stand along an axis of a value that has no basis of its own
 
 
 @dataclass(eq=False)
@@ -58,8 +59,8 @@ class Space:
 class Analysis:
     """The spaces of a program; see the top of the file."""
 
-    def __init__(self, steps: Sequence[Step], parameters: Mapping[str, Tensor], hulls: dict[str, AffineSet]) -> None:
-        self.parameters, self.hulls = parameters, hulls
+    def __init__(self, steps: Sequence[Step], parameters: Mapping[str, Tensor], hulls: Hulls) -> None:
+        self.parameters, self.hulls = parameters, dict(hulls)
         self.parent: list[int] = []
         self.features: dict[Value, Feature | None] = {}
         self.groups: list[Entries] = []
@@ -157,8 +158,8 @@ class Analysis:
     def _span_of(self, value: Value, feature: Feature | None, n: int, dim: int) -> AffineSet:
         if feature is not None:
             return feature.span
-        hull = self.hulls.get(value.name)
-        return hull if hull is not None and hull.n == n else AffineSet.everything(n, ("value", value.name, dim))
+        hull = self.hulls.get((value.name, dim))
+        return AffineSet.everything(n, ("value", value.name, dim)) if hull is None else hull
 
     def _linear(self, step: Step) -> Feature | None:
         m: Any = step.module
@@ -269,13 +270,38 @@ class Analysis:
         features = self._inputs(step)
         dim = step.options["dim"] % len(step.made.shape)
         followed = [f for f in features if f is not None]
-        if len(followed) < len(features) or any(f.dim != dim or f.inner != 1 for f in followed):
+        if not followed or any(f.dim != dim or f.inner != 1 for f in followed):
             for f in followed:
-                self.pin(f, f"{step.name} joins it with something that is not followed along the same axis")
+                self.pin(f, f"{step.name} joins it along another axis")
             return None
-        span = stacked(f.span for f in followed)
-        made = [(f, 1.0) for f in followed]
-        return self._feature(np.concatenate([f.entries for f in followed]), dim, 1, span, made)
+        parts = [self._fixed(value, dim) if f is None else f for f, value in zip(features, step.inputs, strict=True)]
+        made = [(f, 1.0) for f in parts]
+        return self._feature(np.concatenate([f.entries for f in parts]), dim, 1, stacked(f.span for f in parts), made)
+
+    def _fixed(self, value: Value, dim: int) -> Feature:
+        """A value that has no basis of its own as a part of something that has: a space that stays as it is."""
+        n = value.shape[dim]
+        feature = self._feature(self._new(n, value.name), dim, 1, self._span_of(value, None, n, dim))
+        self.pin(feature, f"{value.name} is not followed")
+        return feature
+
+    def _norm(self, step: Step) -> None:
+        """A norm layer that its neighbours could not take over: it pins, but what comes out is known."""
+        feature, (value,), m = self._inputs(step)[0], step.inputs, step.module
+        self._unknown(step)
+        last = len(value.shape) - 1
+        if feature is None or feature.dim != last or feature.inner != 1:
+            return
+        columns, c = feature.span.columns, None
+        if isinstance(m, nn.LayerNorm):
+            columns = columns - columns.mean(dim=0)
+            c = None if m.bias is None else double(m.bias)
+        gain: Any = getattr(m, "weight", None)
+        if gain is not None:
+            columns = double(gain).unsqueeze(1) * columns
+        source = ("normed by", step.name, len(self.all))
+        image = _thin(AffineSet(len(columns), c, {source: columns})).limited(source)
+        self.hulls[step.made.name, last] = image
 
     def _flatten(self, step: Step) -> Feature | None:
         feature, (value,) = self._inputs(step)[0], step.inputs

@@ -255,6 +255,8 @@ def module_kind(m: nn.Module) -> Kind:
         return pool_kind(m.padding, m.count_include_pad, getattr(m, "divisor_override", None))
     if kind in _ADAPTIVE:
         return "pool", {"zeros": False}
+    if (kind is nn.LayerNorm and len(getattr(m, "normalized_shape", ())) == 1) or rms_norm(m) is not None:
+        return "norm", {}
     return "unknown", {}
 
 
