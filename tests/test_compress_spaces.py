@@ -157,23 +157,39 @@ def test_other_positions_are_other_vectors():
     """``h - h^T``: if both were taken for the same vector, nothing would be left of the difference."""
 
     class Difference(nn.Module):
-        def __init__(self, f):
+        def __init__(self, f, bias):
             super().__init__()
-            self.a, self.rho, self.b, self.f = nn.Linear(3, 16), radnet.Squash(), nn.Linear(16, 2), f
+            self.a, self.rho, self.b, self.f = nn.Linear(3, 16), radnet.Squash(), nn.Linear(20, 2), f
+            self.mid = nn.Linear(16, 20, bias=bias)
 
         def forward(self, x):
-            h = self.a(x)
-            return self.b(self.rho(self.f(h)))
+            return self.b(self.rho(self.mid(self.f(self.a(x)))))
 
     for f in (
         lambda h: h - h.transpose(0, 1),
-        lambda h: h - h.permute(1, 0, 2),
+        lambda h: h.permute(1, 0, 2) - h,
         lambda h: h[:, 1:] - h[:, :-1],
+        lambda h: h[:, 0] - h[:, 1],
         lambda h: h - h.mean(1, keepdim=True),
         lambda h: h[:1] - h,
-        lambda h: h - h.flatten(0, 1).view(5, 5, -1) if h.ndim == 2 else h - h[:, :1],
+        lambda h: h - h[0],
+        lambda h: h.transpose(0, 1).flatten(0, 1) - h.flatten(0, 1),
     ):
-        assert widths(compressed(Difference(f), normal(5, 5, 3))) == [3]  # the constant is gone
+        c = compressed(Difference(f, bias=True), normal(5, 5, 3))
+        assert widths(c)[1] == 4  # the constant of a is gone, that of the layer between is there
+        assert widths(compressed(Difference(f, bias=False), normal(5, 5, 3)))[1] == 3
+
+
+def test_parts_of_sequences_of_sequences():
+    """Axes before the features are joined, features stay."""
+    model = nn.Sequential(nn.Linear(3, 16), nn.Flatten(1, 2), radnet.Squash(), nn.Flatten(0, 1), nn.Linear(16, 2))
+    assert widths(compressed(model, normal(4, 2, 5, 3))) == [4]
+
+
+def test_a_pool_along_the_features_pins_them():
+    c = compressed(nn.Sequential(nn.Linear(3, 16), radnet.Squash(), nn.AvgPool1d(2), nn.Linear(8, 2)), normal(4, 5, 3))
+    assert c.spaces[0].after == 16
+    assert c.spaces[0].why == "2 (AvgPool1d) does not commute with a change of basis"
 
 
 def test_the_axis_of_features_is_followed_wherever_it_goes():
@@ -217,6 +233,9 @@ def test_a_constant_that_is_averaged_with_padding_is_not_constant(counted):
     layers = [nn.Conv1d(1, 16, 1), nn.AvgPool1d(2, padding=1, count_include_pad=counted), radnet.Squash(dim=1)]
     c = compressed(nn.Sequential(*layers, nn.Conv1d(16, 2, 1)), normal(6, 1, 8))
     assert widths(c) == [2]
+    layers[2:] = [nn.Conv1d(16, 20, 1), radnet.Squash(dim=1), nn.Conv1d(20, 2, 1)]
+    c = compressed(nn.Sequential(*layers), normal(6, 1, 8))
+    assert widths(c) == [2, 3 if counted else 2]  # the constant of the first is a direction, or adds to the second's
 
 
 def test_flattened_channels_are_read_as_channels_of_each_position():
@@ -291,7 +310,7 @@ class WithParameter(nn.Module):
 @pytest.mark.parametrize("before", [False, True])
 def test_parameters_that_are_added_bring_the_dimension_of_their_rows(before):
     x = normal(6, 5, 3)
-    for shape, expected in (((16,), 4), ((5, 16), 8), ((1, 1, 16), 4)):
+    for shape, expected in (((16,), 4), ((5, 16), 8), ((1, 1, 16), 4), ((6, 5, 16), 16), ((2, 1, 1, 16), 5)):
         torch.manual_seed(0)
         c = compressed(WithParameter(nn.Parameter(torch.randn(shape)), before), x)
         assert widths(c) == [expected]  # three directions, the constant of the sum, differences of rows

@@ -160,12 +160,15 @@ def _conflicts(
                     for feature in (use.reads, use.writes):
                         if feature is not None:
                             yield feature, f"{' and '.join(names)} serves in places that need different bases"
-    sizes: dict[str, list[int]] = {}
+    places: dict[str, list[tuple[Feature, list[int]]]] = {}
     for step, feature, blocks, _ in analysis.radial:
-        path = step.path or ""
-        here = block_widths(blocks, feature, layout.runs[feature])
-        if len(blocks) > 1 and sizes.setdefault(path, here) != here:
-            yield feature, f"{path} is used in places that need blocks of different sizes"
+        if len(blocks) > 1:
+            sizes = block_widths(blocks, feature, layout.runs[feature])
+            places.setdefault(step.path or "", []).append((feature, sizes))
+    for path, found_there in places.items():
+        if any(sizes != found_there[0][1] for _, sizes in found_there):
+            for feature, _ in found_there:
+                yield feature, f"{path} is used in places that need blocks of different sizes"
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
