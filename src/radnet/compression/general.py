@@ -55,16 +55,18 @@ def compress_model(
     analysis = Analysis(steps, parameters, {} if data is None else _hulls(first, data))
     ties = _ties(small)
     shared = _shared(analysis, ties, parameters)
+    pinned: set[Feature] = set()
     while True:
         layout = lay_out(analysis, shared, tol)
         if rewrite:
             grow(analysis, layout, shared)
         found = changes(analysis, layout)
-        conflicts = list(_conflicts(analysis, layout, found, ties, parameters))
-        if not conflicts:
+        conflicts = dict(_conflicts(analysis, layout, found, ties, parameters))
+        if not conflicts.keys() - pinned:  # whatever is left, the certificate will see
             break
-        for feature, why in conflicts:
+        for feature, why in conflicts.items():
             analysis.pin(feature, why)
+        pinned |= conflicts.keys()
     change = None if tol is None else bound(analysis, layout, steps, inputs)
     install(small, found, analysis, layout)
     network = rewritten(small, analysis, layout) if rewrite else small
