@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import radnet
+from radnet.compression.certificate import Certificate
 from radnet.compression.general import affine_hull
 from radnet.compression.model import ModelCompression, multiply_adds, parameters, stored_bytes
 from radnet.compression.picture import Edge, draw
@@ -32,6 +33,146 @@ def test_the_table_is_this_table():
     ]
     assert text.splitlines()[7] == ""
     assert text.split("\n\n")[1] == str(radnet.compress(model).certificate)
+
+
+def test_the_table_of_a_chain_is_this_table():
+    net = radnet.RadNet((1, 8, 1600, 8, 1), generator=torch.Generator().manual_seed(0))
+    c = radnet.compress(net)
+    assert c.report() == "\n".join(
+        [
+            "layer             before     after",
+            "input                  1         1",
+            "hidden 1               8         2",
+            "hidden 2           1,600         3",
+            "hidden 3               8         4",
+            "output                 1         1",
+            "parameters        27,233        34  (801.0 times fewer)",
+            "bytes            108,932       136",
+            "",
+            str(c.certificate),
+        ]
+    )
+
+
+def test_times_are_in_microseconds_and_say_how_many_times(monkeypatch):
+    """A clock that takes two milliseconds for the original and half of one for the small network."""
+    from radnet.compression import model as model_module
+    from radnet.compression import result
+
+    ran = []
+
+    def timed(a, b):
+        ran.append((a(), b()))
+        return 2e-3, 5e-4
+
+    monkeypatch.setattr(result, "interleaved_times", timed)
+    monkeypatch.setattr(model_module, "interleaved_times", timed)
+    chain = radnet.compress(radnet.RadNet((3, 50, 2), dtype=torch.float64)).report(timing=True)
+    assert chain.splitlines()[6:8] == [
+        "µs, batch 1        2,000       500  (4.0 times faster)",
+        "µs, batch 256      2,000       500  (4.0 times faster)",
+    ]
+    other = radnet.compress(nn.Sequential(nn.Linear(3, 50), radnet.Squash(), nn.Linear(50, 2))).report(timing=True)
+    assert other.splitlines()[6:8] == [
+        "µs, batch 1                    2,000       500  (4.0 times faster)",
+        "µs, batch 256                  2,000       500  (4.0 times faster)",
+    ]
+    assert [tuple(out.shape) for pair in ran for out in pair] == [(1, 2), (1, 2), (256, 2), (256, 2)] * 2
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in ran)
+    assert not torch.allclose(ran[1][0][0], ran[1][0][1])  # rows that differ
+
+
+def certificate(**figures):
+    plain = {
+        "rows": 9, "dtype": "float32", "max_gap": 0.25, "mean_gap": 0.125, "max_gap64": 1e-9, "mean_gap64": 2e-9,
+        "scale": 3.0, "ulps": 7.0, "conditioning": 0.5, "rows_at_jump": 0, "rows_ill_conditioned": 0, "rows_failed": 0,
+        "rows_not_finite": 0,
+    }  # fmt: skip
+    return Certificate(**{**plain, **figures})
+
+
+def test_a_certificate_reads_like_this():
+    assert str(certificate()) == "\n".join(
+        [
+            "lossless, on 9 inputs",
+            "  gap in float32   max 0.25, mean 0.125 (7 eps max|F|)",
+            "  gap in float64   max 1e-09, mean 2e-09",
+            "  max|F| 3; one ulp in weights and inputs moves F by up to 0.5",
+        ]
+    )
+    worse = certificate(rows_failed=2, rows_ill_conditioned=3, rows_not_finite=1, rows_at_jump=4)
+    assert str(worse).splitlines()[0] == "NOT lossless: 2 rows beyond rounding, on 9 inputs"
+    assert str(worse).splitlines()[4:] == [
+        "  3 rows above 64 eps, within 10 times that",
+        "  1 rows where F itself is not finite",
+        "  4 rows at a jump of the profile, not judged",
+    ]
+    assert not worse.lossless
+    assert certificate().lossless
+    assert certificate().to_dict()["lossless"] is True
+    assert certificate().to_dict()["conditioning"] == 0.5
+
+
+class Several(nn.Module):
+    """Several inputs, and outputs of all kinds in a dictionary."""
+
+    def __init__(self, add=0.0, where="a"):
+        super().__init__()
+        self.linear, self.words = nn.Linear(3, 2, dtype=torch.float64), nn.Embedding(4, 2, dtype=torch.float64)
+        nn.init.ones_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+        nn.init.ones_(self.words.weight)
+        self.add, self.where = add, where
+
+    def forward(self, x, y, i):
+        out = {"a": self.linear(x), "b": [y.sum(), (self.words(i),)], "c": i, "d": x.mean(0)}
+        if self.where == "a":
+            out["a"] = out["a"] + self.add
+        if self.where == "b":
+            out["b"][0] = out["b"][0] + self.add
+        if self.where == "d":
+            out["d"] = out["d"] + self.add
+        return out
+
+
+def test_outputs_of_all_kinds_are_compared():
+    x, y, i = normal(5, 3), normal(5, 4, seed=1), torch.tensor([0, 1, 2, 3, 0])
+    assert radnet.verify(Several(), Several(), (x, y, i)).lossless
+    for where in ("a", "b", "d"):
+        c = radnet.verify(Several(), Several(1e-3, where), (x, y, i))
+        assert not c.lossless
+        assert c.rows_failed == 5
+        assert c.max_gap == pytest.approx(1e-3)
+    assert radnet.verify(Several(), Several(), (x, y.float(), i)).lossless
+
+    class Counts(nn.Module):
+        def forward(self, x):
+            return {"n": (x > 0).sum(1)}
+
+    with pytest.raises(TypeError, match="^the model gives no floating-point tensor; there is nothing to compare$"):
+        radnet.verify(Counts(), Counts(), x)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([], "^verify needs a tensor of inputs with at least one row$"),
+        (torch.zeros(0, 3), "^verify needs a tensor of inputs with at least one row$"),
+        (torch.tensor(1.0), "^verify needs a tensor of inputs with at least one row$"),
+        ("x", "^verify needs a tensor of inputs with at least one row$"),
+        ((torch.zeros(2, 3), 3), "^an input is a int; verify needs tensors$"),
+        (
+            torch.zeros(2, 3, dtype=torch.long),
+            "^the inputs are torch.int64; verify needs floating point, or integers for",
+        ),
+        (torch.zeros(2, 3, dtype=torch.complex64), "^the inputs are torch.complex64; verify needs floating point"),
+        (torch.full((2, 3), math.nan), "^the inputs hold NaN or infinite values; a certificate needs finite ones$"),
+    ],
+)
+def test_inputs_that_cannot_be_compared_are_refused(inputs, message):
+    net = radnet.RadNet((3, 4, 2))
+    with pytest.raises((TypeError, ValueError), match=message):
+        radnet.verify(net, net, inputs)
 
 
 def test_long_names_are_cut_and_growth_and_bounds_are_told():

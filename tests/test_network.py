@@ -200,6 +200,25 @@ def test_networks_without_biases_have_a_closed_form(count):
     check()
 
 
+@pytest.mark.parametrize("shift", [None, 0.3])
+def test_the_closed_form_of_a_deep_network_is_its_function(shift, generator):
+    names = ["sigmoid", "squash", "shifted_relu", "identity"]
+    net = radnet.RadNet((3, 5, 4, 6, 7, 2), names, shift=shift, bias=False, init="linear", generator=generator)
+    net = net.double()
+    x = 3 * torch.randn(4, 5, 3, generator=generator, dtype=torch.float64)
+    with torch.no_grad():
+        states = net.partial(x)
+        form = closed_form(net)
+        assert torch.allclose(form(x), net(x), rtol=1e-10, atol=1e-14)
+        product = net.weights[0]
+        for W in net.weights[1:]:
+            product = W @ product
+        assert torch.allclose(form.matrix, product, rtol=1e-12, atol=1e-14)
+        last = net.weights[3] @ net.weights[2] @ net.weights[1] @ net.weights[0]
+        assert torch.allclose(form.mu(x) * (x @ last.mT), states[4], rtol=1e-10, atol=1e-14)  # identity at the end
+    assert (form.mu(torch.zeros(1, 3)) @ torch.zeros(1, 3) == 0).all()
+
+
 def test_a_bias_takes_the_closed_form_away():
     net = radnet.RadNet((2, 3, 3, 1), "squash")
     with torch.no_grad():
