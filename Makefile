@@ -3,6 +3,7 @@
 PY ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SHARE ?= 4
 STAMP := $(VENV)/.installed
 
 .PHONY: setup test reproduce prove mutants bench docs lint clean
@@ -30,7 +31,7 @@ prove: setup
 	$(BIN)/radnet reproduce --force --out results/report
 
 mutants: setup
-	$(BIN)/python tools/mutants.py
+	$(BIN)/python tools/mutants.py --share $(SHARE)
 
 bench: setup
 	mkdir -p results
