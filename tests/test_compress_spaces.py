@@ -485,13 +485,14 @@ def test_two_convolutions_with_other_geometry_see_other_neighbours():
         def __init__(self, dilation):
             super().__init__()
             self.a, self.b = nn.Conv1d(1, 20, 3, padding=1), nn.Conv1d(1, 20, 3, padding=dilation, dilation=dilation)
-            self.rho, self.c = radnet.Squash(dim=1), nn.Conv1d(20, 2, 1)
+            self.rho, self.mid, self.c = radnet.Squash(dim=1), nn.Conv1d(20, 30, 1), nn.Conv1d(30, 2, 1)
 
         def forward(self, x):
-            return self.c(self.rho(self.a(x) - self.b(x)))
+            return self.c(self.rho(self.mid(self.a(x) - self.b(x))))
 
-    same, other = (widths(compressed(Two(d), normal(4, 1, 9)))[0] for d in (1, 2))
-    assert same == other == 7  # both write the space, each with three taps, and the constant
+    same, other = (widths(compressed(Two(d), normal(4, 1, 9))) for d in (1, 2))
+    assert same == [7, 4]  # both write the first, each with three taps, and the constant; their difference has three
+    assert other == [7, 7]
 
 
 def test_constants_along_a_stream_cost_one_dimension_together():

@@ -223,11 +223,8 @@ def _certificate_inputs(model: RadNet, given: Tensor | None, generator: torch.Ge
     return given.detach()
 
 
-def _check_model(model: nn.Module) -> None:
+def _check_model(model: RadNet) -> None:
     """Say what is wrong with which layer, before anything is computed."""
-    if not isinstance(model, RadNet):
-        hint = "; give it model._orig_mod" if hasattr(model, "_orig_mod") else ""
-        raise InvalidType(f"compress needs a radnet.RadNet, got {type(model).__name__}{hint}")
     model.check_initialised()
     _check_tensors(model, finite=False)
     for i, (layer, rho) in enumerate(zip(model.layers, model.activations, strict=True), start=1):

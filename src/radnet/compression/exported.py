@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from .memory import overwritten
-from .operations import UNKNOWN, Kind, Shapes, argument, mean_kind, permute_kind, pool_kind, reshape_kind
+from .operations import UNKNOWN, Kind, Shapes, mean_kind, permute_kind, pool_kind, reshape_kind
 from .program import CHANGED, Step, Value, module_kind, whole_module, with_operands
 
 _LAYERS = {
@@ -197,15 +197,15 @@ def _kind(node: fx.Node, shapes: Shapes) -> Kind:
     """What the analysis calls an operation."""
     target, args = str(node.target), node.args
     if target in ("aten.cat.default", "aten.concat.default"):
-        return "cat", {"dim": argument(node, 1, "dim", 0)}
+        return "cat", {"dim": _at(args, 1, 0)}
     if target == "aten.flatten.using_ints":
-        return "flatten", {"start": argument(node, 1, "start_dim", 0), "end": argument(node, 2, "end_dim", -1)}
+        return "flatten", {"start": _at(args, 1, 0), "end": _at(args, 2, -1)}
     if target in ("aten.view.default", "aten.reshape.default"):
         return reshape_kind(node, args[1:], shapes)
     if target == "aten.mean.dim":
-        return mean_kind(args[1], argument(node, 2, "keepdim", False))
+        return mean_kind(args[1], _at(args, 2, False))
     if target == "aten.slice.Tensor":
-        return "slice", {"dims": [argument(node, 1, "dim", 0)], "dropped": []}
+        return "slice", {"dims": [_at(args, 1, 0)], "dropped": []}
     if target == "aten.select.int":
         return "slice", {"dims": [], "dropped": [args[1]]}
     if target == "aten.permute.default":
@@ -216,9 +216,9 @@ def _kind(node: fx.Node, shapes: Shapes) -> Kind:
         return "pool", {"zeros": False}
     if target in ("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default"):
         return pool_kind(
-            argument(node, 3, "padding", 0),
-            argument(node, 5, "count_include_pad", True),
-            argument(node, 6, "divisor_override"),
+            _at(args, 3, 0),
+            _at(args, 5, True),
+            _at(args, 6),
         )
     if _same_tensor(node) is not None:
         return "same", {}
@@ -227,6 +227,10 @@ def _kind(node: fx.Node, shapes: Shapes) -> Kind:
     if target in _DROPOUT and args[2] is False:
         return "same", {}
     return _arithmetic_kind(node)
+
+
+def _at(args: Sequence[Any], place: int, default: Any = None) -> Any:
+    return args[place] if len(args) > place else default
 
 
 def _arithmetic_kind(node: fx.Node) -> Kind:

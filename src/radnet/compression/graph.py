@@ -140,10 +140,8 @@ class Analysis:
         return [self.features.get(value) for value in step.inputs]
 
     def _unknown(self, step: Step) -> Feature | None:
-        reason = step.options.get("why")
-        kind = type(step.module).__name__ if step.module is not None else step.name
-        who = step.name if step.module is None else f"{step.name} ({kind})"
-        why = f"{who} {reason or 'does not commute with a change of basis'}"
+        who = step.name if step.module is None else f"{step.name} ({type(step.module).__name__})"
+        why = f"{who} {step.options.get('why', 'does not commute with a change of basis')}"
         for feature in self._inputs(step):
             self.pin(feature, why)
         return None

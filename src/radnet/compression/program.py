@@ -6,6 +6,7 @@ analysis knows ("linear", "add", "radial", ...), or "unknown" with the name of w
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import os
@@ -130,13 +131,12 @@ def rms_norm(m: nn.Module) -> RMSNormOf | None:
 class _Proxy(fx.Proxy):
     """A tensor while a model is traced; ``x += y`` is recorded as what it is, not as ``x = x + y``."""
 
-
-def _in_place(target: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, y: x.tracer.create_proxy("call_function", target, (x, y), {})
+    def record(self, target: Callable[..., Any], other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", target, (self, other), {})
 
 
 for _operator in IN_PLACE:
-    setattr(_Proxy, f"__{_operator.__name__}__", _in_place(_operator))
+    setattr(_Proxy, f"__{_operator.__name__}__", functools.partialmethod(_Proxy.record, _operator))
 
 
 class ModelTracer(fx.Tracer):
