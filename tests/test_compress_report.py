@@ -431,6 +431,49 @@ def test_a_model_that_counts_its_rows_is_tried_on_another_number_of_them():
     assert widths(c) == [4]
 
 
+class Table(nn.Module):
+    """Rows, and a table that is the same for all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.rho, self.b = nn.Linear(3, 16), radnet.Squash(), nn.Linear(16, 2)
+
+    def forward(self, x, table):
+        if len(x) < 1:
+            raise ValueError("no rows")
+        return self.b(self.rho(self.a(x))) + table.mean(0)
+
+
+def test_only_what_has_a_row_for_each_row_gets_another_one():
+    c = radnet.compress(Table().eval(), (torch.randn(8, 3), torch.randn(5, 2)))
+    assert c.traced_by == "torch.export"
+    assert c.spaces[0].after == 4
+    assert [tuple(x.shape) for x in c.inputs] == [(8, 3), (5, 2)]
+
+
+class Pointwise(nn.Module):
+    def __init__(self, f, look=False):
+        super().__init__()
+        self.a, self.b, self.f, self.look = nn.Linear(3, 16), nn.Linear(16, 2), f, look
+
+    def forward(self, x):
+        if self.look and len(x) < 1:
+            raise ValueError("no rows")
+        h = self.f(self.a(x)) if self.f is not None else self.a(x).abs()
+        return self.b(h)
+
+
+def test_a_reason_quotes_the_operation_and_its_line():
+    quoted = (
+        "(h = self.f(self.a(x)) if self.f is not None else self.a(x).abs()) does not commute with a change of basis"
+    )
+    for f in (None, torch.abs):
+        (space, _) = radnet.compress(Pointwise(f).eval(), torch.randn(6, 3)).spaces
+        assert space.why == f"abs {quoted}"
+    (space, _) = radnet.compress(Pointwise(torch.abs, look=True).eval(), torch.randn(6, 3)).spaces
+    assert space.why == f"aten.abs.default {quoted}"
+
+
 def test_a_model_that_relies_on_a_width_is_refused():
     with pytest.raises(
         ValueError, match=r"Wide: the smaller model does not run \(sixteen, please\); its forward relies"
