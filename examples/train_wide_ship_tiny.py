@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,7 +81,7 @@ def main() -> dict[str, Any]:
     rows = {}
     for name, (model, took) in models.items():
         size = sum(p.numel() for p in model.parameters())
-        _, row_time = interleaved_times(lambda: net(x_test[:1]), lambda model=model: model(x_test[:1]))
+        _, row_time = interleaved_times(partial(net, x_test[:1]), partial(model, x_test[:1]))
         trained = "-" if took is None else f"{took:.1f} s"
         print(f"{name:<29}{size:>11,}{trained:>12}{row_time * 1e6:>7.0f} µs{accuracy(model):>15.3f}")
         rows[name] = {"parameters": size, "accuracy": accuracy(model)}
