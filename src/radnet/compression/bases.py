@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .graph import Analysis, Feature, Space, padded_with_zeros
+from .features import Feature, Space
+from .graph import Analysis, padded_with_zeros
 from .spans import basis_of
 
 

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from ..activations import Identity, RadialActivation, RadialSigmoid, ShiftedReLU, Squash
 from .bases import Layout
-from .graph import Analysis, Feature, double
+from .features import Feature
+from .graph import Analysis, double
 from .norms import RMSRescaling
 from .program import Step, Value
 from .spans import basis_of

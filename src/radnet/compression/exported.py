@@ -215,11 +215,7 @@ def _kind(node: fx.Node, shapes: Shapes) -> Kind:
     if target.startswith("aten.adaptive_avg_pool"):
         return "pool", {"zeros": False}
     if target in ("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default"):
-        return pool_kind(
-            _at(args, 3, 0),
-            _at(args, 5, True),
-            _at(args, 6),
-        )
+        return pool_kind(_at(args, 3, 0), _at(args, 5, True), _at(args, 6))
     if _same_tensor(node) is not None:
         return "same", {}
     if target in ("aten.contiguous.default", "aten.clone.default", "aten.alias.default"):

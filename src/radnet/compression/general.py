@@ -13,7 +13,8 @@ from ..errors import InvalidValue
 from .bases import Layout, SpaceReport, lay_out, reports
 from .bounds import Bound, bound
 from .exported import trace_exported
-from .graph import Analysis, Feature, Use, double
+from .features import Feature
+from .graph import Analysis, Use, double
 from .growing import grow
 from .norms import fold
 from .picture import Edge

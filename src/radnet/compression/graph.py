@@ -1,16 +1,14 @@
-"""Which spaces a model has, who writes and who reads each, and which cannot change.
+"""What every step of a program does to features: who writes and who reads each space, and which cannot change.
 
-A *space* is a set of entries of feature axes that always appear together. Every tensor's feature axis is a list of
-entry numbers; steps that identify entries (a sum, a radial activation) unite their numbers, steps that need some
-entries kept together (a block of a radial activation, a concatenation) group them. What nothing tells apart is one
-space. A step that is not known pins the entries it touches, with a reason.
+A sum or a radial activation unites the entries of its features, a block or a concatenation groups them, and a layer
+maps the set of what can stand there. A step that is not known pins the features it touches, with a reason.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,23 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from ..rescaling import block_sizes
+from .features import Entries, Feature, Features
 from .program import CHANGED, Step, Value
 from .spans import AffineSet, stacked, thinned
 
-Entries = np.ndarray[Any, Any]
 Hulls = Mapping[tuple[str, int], AffineSet]  # what can stand along an axis of a value that has no basis of its own
-
-
-@dataclass(eq=False)
-class Feature:
-    """The feature axis of a value: its entries, where it is, how often each is repeated, what may stand there."""
-
-    entries: Entries
-    dim: int
-    inner: int
-    span: AffineSet
-    made_of: list[tuple[Feature, float]] = field(default_factory=list)  # for sums and the like: parts and factors
-    uniform: bool = True  # whether the constant is the same at every position
 
 
 @dataclass(eq=False)
@@ -46,29 +32,15 @@ class Use:
     writes: Feature | None
 
 
-@dataclass(eq=False)
-class Space:
-    """Entries that change basis together."""
-
-    name: str
-    width: int
-    why: str | None  # why it is pinned; None if it is not
-    roots: Entries
-
-
-class Analysis:
-    """The spaces of a program; see the top of the file."""
+class Analysis(Features):
+    """The features of a program, step by step; see the top of the file."""
 
     def __init__(self, steps: Sequence[Step], parameters: Mapping[str, Tensor], hulls: Hulls) -> None:
+        super().__init__()
         self.parameters, self.hulls = parameters, dict(hulls)
-        self.parent: list[int] = []
         self.features: dict[Value, Feature | None] = {}
-        self.groups: list[Entries] = []
-        self.pins: list[tuple[Entries, str]] = []
         self.uses: list[Use] = []
         self.radial: list[tuple[Step, Feature, list[Entries], Feature]] = []
-        self.all: list[Feature] = []
-        self.written: list[tuple[int, int, str]] = []  # entries from, to, and who writes them
         for step in steps:
             feature = self._take(step)
             if step.output is not None:
@@ -89,42 +61,6 @@ class Analysis:
                 else:
                     for f in followed[1:]:
                         self._unite(followed[0].entries, f.entries)
-
-    # --- entries
-
-    def _new(self, n: int, writer: str) -> Entries:
-        start = len(self.parent)
-        self.parent.extend(range(start, start + n))
-        self.written.append((start, start + n, writer))
-        return np.arange(start, start + n)
-
-    def root(self, e: int) -> int:
-        """Representative of an entry."""
-        while self.parent[e] != e:
-            self.parent[e] = self.parent[self.parent[e]]
-            e = self.parent[e]
-        return e
-
-    def _unite(self, a: Entries, b: Entries) -> None:
-        for x, y in zip(a, b, strict=True):
-            rx, ry = self.root(int(x)), self.root(int(y))
-            if rx != ry:
-                self.parent[max(rx, ry)] = min(rx, ry)
-
-    def pin(self, feature: Feature | None, why: str) -> None:
-        """These entries must stay as they are."""
-        if feature is not None:
-            self.pins.append((feature.entries, why))
-
-    def _feature(
-        self, entries: Entries, dim: int, inner: int, span: AffineSet, made_of: Sequence[tuple[Feature, float]] = ()
-    ) -> Feature:
-        self.groups.append(entries)
-        made = Feature(entries, dim, inner, span, list(made_of))
-        self.all.append(made)
-        return made
-
-    # --- steps
 
     def _take(self, step: Step) -> Feature | None:
         handler = getattr(self, f"_{step.kind}", None)
@@ -210,23 +146,21 @@ class Analysis:
 
     def _embedding(self, step: Step) -> Feature | None:
         m: Any = step.module
-        step.options["tensor"] = m.weight
-        rows = double(m.weight)
-        c = rows[0].clone()
-        image = AffineSet(m.embedding_dim, c, {("row of", step.name, len(self.all)): (rows - c).mT})
-        out = self._feature(self._new(image.n, step.name), len(step.made.shape) - 1, 1, _thin(image))
-        self.uses.append(Use(step, None, out))
-        return out
+        return self._table(step, m.weight, len(step.made.shape) - 1, ("row of", step.name, len(self.all)))
 
     def _parameter(self, step: Step) -> Feature | None:
         p = self.parameters.get(step.name)
         if p is None or p.ndim == 0 or not p.is_floating_point():
             return None
-        step.options["tensor"] = p
-        rows = double(p).reshape(-1, p.shape[-1])
+        return self._table(step, p, p.ndim - 1, ("row of", step.name))
+
+    def _table(self, step: Step, table: Tensor, dim: int, source: Hashable) -> Feature:
+        """A tensor whose rows are all that can stand there."""
+        step.options["tensor"] = table
+        rows = double(table).reshape(-1, table.shape[-1])
         c = rows[0].clone()
-        image = AffineSet(p.shape[-1], c, {("row of", step.name): (rows - c).mT} if len(rows) > 1 else {})
-        out = self._feature(self._new(image.n, step.name), p.ndim - 1, 1, _thin(image))
+        image = _thin(AffineSet(rows.shape[1], c, {source: (rows - c).mT} if len(rows) > 1 else {}))
+        out = self._feature(self._new(image.n, step.name), dim, 1, image)
         self.uses.append(Use(step, None, out))
         return out
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from .bases import Layout, Run, edge_needs_it
-from .graph import Analysis, Feature
+from .features import Feature
+from .graph import Analysis
 
 
 def grow(analysis: Analysis, layout: Layout, shared: set[Feature]) -> None:

@@ -17,7 +17,6 @@ IN_PLACE = (
 _ARITHMETIC = ("aten.add_.Tensor", "aten.sub_.Tensor", "aten.mul_.Tensor", "aten.div_.Tensor")
 _FRESH = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
 
-
 Sources = Callable[[fx.Node], Sequence[fx.Node]]  # whose memory a node may give back
 
 

@@ -6,7 +6,8 @@ import torch
 from torch import fx, nn
 
 from .bases import Layout
-from .graph import Analysis, Feature
+from .features import Feature
+from .graph import Analysis
 from .program import ModelTracer
 
 

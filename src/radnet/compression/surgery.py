@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from .bases import Layout, Run
-from .graph import Analysis, Feature, Use, double
+from .features import Feature
+from .graph import Analysis, Use, double
 
 
 @dataclass(eq=False)
