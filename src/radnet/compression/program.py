@@ -57,6 +57,7 @@ class Step:
     path: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     changed: bool = False  # whether something writes into what a layer made
+    in_place: bool = False  # whether its result stands where its first operand stood
 
     @property
     def made(self) -> Value:
