@@ -24,11 +24,17 @@ class AffineSet:
     n: int
     c: Tensor | None = None
     parts: dict[Hashable, Tensor] = field(default_factory=dict)
+    full: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is known to be all of R^n without looking at numbers."""
+        return self.full
 
     @classmethod
     def everything(cls, n: int, source: Hashable) -> AffineSet:
         """All of R^n."""
-        return cls(n, None, {source: torch.eye(n, dtype=torch.float64)})
+        return cls(n, None, {source: torch.eye(n, dtype=torch.float64)}, full=True)
 
     @property
     def directions(self) -> Tensor:
@@ -62,7 +68,7 @@ class AffineSet:
 
     def renamed(self, by: Hashable) -> AffineSet:
         """The same set with sources of its own: another position, another mixture of positions."""
-        return AffineSet(self.n, self.c, {(by, s): M for s, M in self.parts.items()})
+        return AffineSet(self.n, self.c, {(by, s): M for s, M in self.parts.items()}, self.full)
 
     def with_constant_as_direction(self, source: Hashable) -> AffineSet:
         """Where the constant is not constant any more."""
