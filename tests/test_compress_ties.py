@@ -41,14 +41,24 @@ class Apart(nn.Module):
         return self.c(self.rho(self.a(x))) + self.d(self.g(self.b(x)))
 
 
-@pytest.mark.parametrize("tied", ["weight", "bias"])
-@pytest.mark.parametrize("g", [nn.Tanh(), radnet.Squash()])
+@pytest.mark.parametrize(
+    ("tied", "g"), [("weight", nn.Tanh()), ("bias", nn.Tanh()), ("weight", radnet.Squash()), ("bias", nn.ReLU())]
+)
 def test_tied_layers_in_two_spaces_have_one_answer_or_none(tied, g):
     """One of the spaces cannot change, or both can, but not in the same way."""
     c = compressed(Apart(tied, g), normal(6, 3))
     assert getattr(c.network.a, tied) is getattr(c.network.b, tied)
     assert c.network.a.weight.shape == (16, 3)
     assert c.spaces[0].why == f"a.{tied} and b.{tied} serves in places that need different bases"
+
+
+def test_a_bias_that_two_spaces_share_is_the_first_direction_of_both():
+    c = compressed(Apart("bias", radnet.Squash()), normal(6, 3))
+    assert c.network.a.bias is c.network.b.bias
+    assert widths(c) == [4, 4]
+    expected = torch.zeros(4, dtype=torch.float64)
+    expected[0] = c.original.a.bias.detach().norm()
+    torch.testing.assert_close(c.network.a.bias.detach(), expected, rtol=1e-14, atol=1e-14)
 
 
 def test_tied_layers_of_which_one_cannot_change_stay():

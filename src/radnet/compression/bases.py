@@ -8,16 +8,20 @@ along a residual stream: that is how the biases of a stream cost one dimension t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .features import Feature, Space
+from .features import Entries, Feature, Space
 from .graph import Analysis, padded_with_zeros
-from .spans import basis_of
+from .spans import Columns, beside, span_basis
+
+#: a mark that is less than this share of what was added up in it counts as 0: it would be divided by
+LEAST_MARK = 1e-6
 
 
 @dataclass(eq=False)
@@ -42,12 +46,14 @@ class Run:
     space: int
     rows: slice
     basis: Basis | None
-    columns: int | None = None  # how many of the basis, where a space grows along the way
-    has_mark: bool = True  # and whether it has got as far as the mark
+    columns: int | None = None  # number of leading columns of basis.U in use here; None means all (only `grow` sets it)
+    has_mark: bool = True  # whether the mark is among the coordinates here (only `grow` sets it)
+    mark: float | None = 0.0  # what the mark holds here; None if that depends on the position
+    constant: Tensor | None = None  # coordinates that stand for the constant here (only `grow` sets it)
 
     @property
     def U(self) -> Tensor:  # noqa: N802
-        """The basis, as far as it goes here."""
+        """The columns of the basis that are in use here."""
         if self.basis is None:
             raise ValueError("nothing changes here")
         return self.basis.U[:, : self.columns]
@@ -86,8 +92,6 @@ class Layout:
     runs: dict[Feature, list[Run]]
     whole: set[Feature] = field(default_factory=set)  # whose constants are in the basis
     bases: list[Basis | None] = field(default_factory=list)
-    marks: dict[tuple[Feature, int], float | None] = field(default_factory=dict)
-    constants: dict[tuple[Feature, int], Tensor] = field(default_factory=dict)  # of y, where a space grows
 
     def members(self) -> list[list[tuple[Feature, Run]]]:
         """For each space the features that have a part in it, in the order of the program."""
@@ -105,24 +109,41 @@ class Layout:
             feature = todo.pop()
             if feature not in found:
                 found.add(feature)
-                todo += [part for part, _ in feature.made_of]
+                todo += [part.feature for part in feature.made_of]
         return found
+
+    def made_of(self, feature: Feature, run: Run) -> Iterator[tuple[Run, float]]:
+        """The runs that are added up in a run of a sum, a multiple or a concatenation, and their factors."""
+        for part, factor, start in feature.made_of:
+            for own in self.runs[part] if start <= run.rows.start < start + len(part.entries) else ():
+                if own.rows.start + start == run.rows.start:
+                    yield own, factor
 
     def rest(self, feature: Feature, run: Run) -> Tensor | None:
         """``r``, what of the constant is not in the basis; None if nothing is."""
-        c = feature.span.c
-        if c is None or run.basis is None:
+        if run.basis is None or feature.span.c is None:
             return None
-        c = c[run.rows]
-        if (feature, run.space) in self.constants:
-            r = c - run.U @ self.constants[feature, run.space]
+        c = feature.span.c[run.rows]
+        if run.constant is not None:
+            r = c - run.U @ run.constant
         else:
             r = c - run.U @ (run.U.mT @ c)
             r = r - run.U @ (run.U.mT @ r)
         return None if float(r.norm()) <= 1e-14 * float(c.norm()) else r
 
 
-def lay_out(analysis: Analysis, shared: set[Feature], tol: float | None) -> Layout:
+def range_growth(U: Tensor) -> float:
+    """How many times larger a coordinate of ``U^T v`` can be than the largest entry of v: the largest sum of ``|u_i|``.
+
+    >>> range_growth(torch.eye(4, 2)), range_growth(torch.full((4, 1), 0.5))
+    (1.0, 2.0)
+    """
+    return float(U.abs().sum(dim=0).max()) if U.numel() else 0.0
+
+
+def lay_out(
+    analysis: Analysis, shared: set[Feature], tol: float | None, narrow: Callable[[Feature], bool] | None = None
+) -> Layout:
     """Find spaces and bases.
 
     Parameters
@@ -133,135 +154,213 @@ def lay_out(analysis: Analysis, shared: set[Feature], tol: float | None) -> Layo
         and their spaces have no mark, since all places must change in the same way.
     tol : float, optional
         Singular values below this share of the largest count as 0.
+    narrow : callable, optional
+        Whether a feature is stored in float16, where a coordinate that is larger than every entry may overflow: its
+        space changes only to a basis in which none is.
     """
+    analysis.measure(tol is not None)
     layout = _spaces(analysis)
     layout.whole = shared | {f for _, a, _, b in analysis.radial for f in (a, b)}
-    members = layout.members()
-    for index, space in enumerate(layout.spaces):
-        layout.bases.append(None)
-        if space.why is None:
-            layout.bases[index] = _basis(analysis, layout, index, members[index], shared, tol)
-    for runs in layout.runs.values():
-        for run in runs:
-            run.basis = layout.bases[run.space]
+    finder = _Finder(analysis, layout, shared, tol, narrow)
+    for index, members in enumerate(layout.members()):
+        unpinned = layout.spaces[index].why is None
+        layout.bases.append(finder.basis(layout.spaces[index], members) if unpinned else None)
+        for _, run in members:
+            run.basis = layout.bases[index]
     return layout
 
 
-def _basis(
-    analysis: Analysis,
-    layout: Layout,
-    index: int,
-    members: list[tuple[Feature, Run]],
-    shared: set[Feature],
-    tol: float | None,
-) -> Basis | None:
-    whole, below = layout.whole, layout.below()
-    outputs = {out for _, _, _, out in analysis.radial}
-    marker = None
-    if not any(feature in shared for feature, _ in members):
-        written = (f for f, _ in members if not f.made_of and f not in outputs and f not in below)
-        marker = next((f for f in written if f.span.c is not None), None)
-    _set_marks(layout, index, members, marker)
-    columns = []
+class _Finder:
+    """Finds the bases of the spaces of one layout."""
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        layout: Layout,
+        shared: set[Feature],
+        tol: float | None,
+        narrow: Callable[[Feature], bool] | None,
+    ) -> None:
+        self.layout, self.shared, self.tol, self.narrow = layout, shared, tol, narrow
+        self.below = layout.below()
+        self.read = {use.reads for use in analysis.uses}
+        self.edges = at_edges(analysis)
+        self.rescaled = {feature for _, feature, _, _ in analysis.radial}
+        self.outputs = {out for _, _, _, out in analysis.radial}
+        self.owner = {use.writes: use.owner for use in analysis.uses if use.writes is not None}
+        self.written: dict[str, list[Feature]] = {}
+        for feature, owner in self.owner.items():
+            self.written.setdefault(owner, []).append(feature)
+
+    def basis(self, space: Space, members: list[tuple[Feature, Run]]) -> Basis | None:
+        """The smallest basis of a space; None if it is as it is now."""
+        narrow = self.narrow is not None and any(self.narrow(feature) for feature, _ in members)
+        if self.tol is None and any(f.span.fills(run.rows) for f, run in members if self._adds_directions(f)):
+            return None
+        set_marks(self.layout, members, [] if narrow else self._markers(members))
+        U, cut = self._smallest(members, space.width, narrow)
+        growth = 0.0 if U is None else range_growth(U)
+        if U is not None and narrow and growth > 1 + 1e-9:
+            space.why = (
+                f"in float16 a coordinate could be {growth:.0f} times its largest entry and pass 65,504; compress it "
+                "in float32 or bfloat16 and convert afterwards"
+            )
+            return None
+        if U is None:
+            return None
+        basis = Basis(U, False, cut)
+        for feature, run in members:
+            run.basis = basis
+            if feature in self.read and run.mark and self.layout.rest(feature, run) is not None:
+                basis.marked = True
+        return basis if basis.width < space.width else None
+
+    def _adds_directions(self, feature: Feature) -> bool:
+        """Whether a feature can vary in directions that no other one of its space is known to have.
+
+        A sum varies as its parts do, and what a radial activation reads lies in the span of what it writes.
+        """
+        if self.tol is not None:
+            return True  # singular values count every column
+        return feature not in self.rescaled and not (feature.made_of and feature.uniform)
+
+    def _smallest(self, members: list[tuple[Feature, Run]], n: int, narrow: bool) -> tuple[Tensor | None, bool]:
+        columns: list[Columns] = []
+        ready: list[Tensor | None] = []
+        for feature, run in members:
+            directions = self._adds_directions(feature)
+            needed = feature in self.layout.whole or (not run.mark and feature in self.edges)
+            constant = needed and (self.tol is not None or feature not in self.rescaled)
+            constant = constant and feature.span.c is not None
+            if directions:
+                columns.append(feature.span.at(run.rows, constant=constant))
+                ready.append(None if constant else feature.span.basis_at(run.rows))
+            elif constant:
+                columns.append(feature.span.constant_at(run.rows))
+                ready.append(None)
+        found = beside(columns, n)
+        U, cut = (ready[0], False) if len(ready) == 1 and self.tol is None else (None, False)
+        if U is None:
+            U, cut = span_basis(found, self.tol)
+        if U is not None and narrow and range_growth(U) > 1 + 1e-9:
+            used = (found.M != 0).any(dim=1)
+            U = U if bool(used.all()) else torch.eye(n, dtype=torch.float64)[:, used]
+        if U is not None and U.shape[1] == 0:
+            U = torch.eye(n, 1, dtype=torch.float64)
+        return U, cut
+
+    def _markers(self, members: list[tuple[Feature, Run]]) -> list[Feature]:
+        """What one layer or parameter writes, wherever it does, if it has a constant that may stand in a mark."""
+        if any(feature in self.shared for feature, _ in members):
+            return []
+        for feature, _ in members:
+            if feature.made_of or feature in self.outputs or feature.span.c is None:
+                continue
+            written = self.written[self.owner[feature]] if feature in self.owner else [feature]
+            if not any(one in self.below for one in written):
+                return [feature, *(one for one in written if one is not feature)]
+        return []
+
+
+def set_marks(layout: Layout, members: list[tuple[Feature, Run]], markers: list[Feature]) -> None:
+    """Follow the mark of a space from the writer that sets it through sums, multiples and concatenations, run by run.
+
+    Every run of a concatenation has the mark of the part that stands there: parts are beside each other and not added
+    up, though all of them may lie in one space.
+    """
+    c = markers[0].span.c if markers else None
+    size = 1.0 if c is None else float(c.norm()) or 1.0
     for feature, run in members:
-        columns.append(feature.span.directions[run.rows])
-        if feature.span.c is not None and (feature in whole or edge_needs_it(analysis, layout, feature, index)):
-            columns.append(feature.span.c[run.rows].unsqueeze(1))
-    n = layout.spaces[index].width
-    U = basis_of(torch.cat(columns, dim=1), tol)
-    if U.shape[1] == 0:
-        U = torch.eye(n, 1, dtype=torch.float64)
-    cut = tol is not None and U.shape[1] < basis_of(torch.cat(columns, dim=1)).shape[1]
-    basis = Basis(U, False, cut)
-    read = {use.reads for use in analysis.uses}
-    for feature, run in members:
-        run.basis = basis
-        if feature in read and layout.marks[feature, index] and layout.rest(feature, run) is not None:
-            basis.marked = True
-    return basis if basis.width < n else None
+        run.mark = size if feature in markers else 0.0
+        added = [(own.mark, factor) for own, factor in layout.made_of(feature, run)]
+        if not feature.uniform or any(mark is None for mark, _ in added):
+            run.mark = None
+        elif added:
+            terms = [factor * mark for mark, factor in added if mark is not None]
+            run.mark = sum(terms) if abs(sum(terms)) > LEAST_MARK * sum(abs(t) for t in terms) else 0.0
 
 
-def _set_marks(layout: Layout, index: int, members: list[tuple[Feature, Run]], marker: Feature | None) -> None:
-    """Follow the mark from the one writer that sets it through sums and multiples."""
-    size = 1.0 if marker is None or marker.span.c is None else float(marker.span.c.norm()) or 1.0
-    for feature, _ in members:
-        mark: float | None = size if feature is marker else 0.0
-        for part, factor in feature.made_of:
-            if (part, index) in layout.marks and mark is not None:
-                below = layout.marks[part, index]
-                mark = None if below is None else mark + factor * below
-        layout.marks[feature, index] = mark if feature.uniform else None
-
-
-def edge_needs_it(analysis: Analysis, layout: Layout, feature: Feature, index: int) -> bool:
-    """Whether a convolution that sees zeros beyond the edge reads it, with no mark to tell where the edge is."""
-    if layout.marks[feature, index]:
-        return False
-    return any(
-        use.reads is feature and use.step.kind == "conv" and padded_with_zeros(use.step.module) for use in analysis.uses
-    )
+def at_edges(analysis: Analysis) -> set[Feature]:
+    """What convolutions read that see zeros beyond the edge: a constant ends there, unless a mark says where."""
+    convolutions = (use for use in analysis.uses if use.step.kind == "conv" and use.reads is not None)
+    return {use.reads for use in convolutions if use.reads is not None and padded_with_zeros(use.step.module)}
 
 
 def _spaces(analysis: Analysis) -> Layout:
-    pinned: dict[int, str] = {}
-    for entries, why in analysis.pins:
-        for e in entries:
-            pinned.setdefault(analysis.root(int(e)), why)
+    roots = analysis.roots()
+    pinned = np.full(analysis.count, -1)  # for a root, its first reason
+    reasons = [why for _, why in analysis.pins]
+    for k, (entries, _) in enumerate(analysis.pins):
+        own = roots[entries]
+        pinned[own[pinned[own] < 0]] = k
+    reasons.append("its entries are taken apart or put in another order")
     while True:
-        spaces, place = _grouped(analysis, pinned)
+        spaces, place = _grouped(analysis, roots, pinned, reasons)
         runs: dict[Feature, list[Run]] = {}
         broken = False
         for feature in analysis.all:
-            runs[feature] = list(_runs(analysis, feature, place))
+            runs[feature] = list(_runs(roots[feature.entries], place))
             for run in runs[feature]:
                 space = spaces[run.space]
-                roots = [analysis.root(int(e)) for e in feature.entries[run.rows]]
-                if space.why is None and roots != list(space.roots):
+                if space.why is None and not np.array_equal(roots[feature.entries[run.rows]], space.roots):
                     broken = True
-                    for root in space.roots:
-                        pinned[int(root)] = "its entries are taken apart or put in another order"
+                    pinned[space.roots] = len(reasons) - 1
         if not broken:
             return Layout(spaces, runs)
 
 
-def _grouped(analysis: Analysis, pinned: dict[int, str]) -> tuple[list[Space], dict[int, tuple[int, int]]]:
-    """Roots that belong to the same groups form a space; ``place`` gives for a root its space and its place there."""
-    signature: dict[int, list[int]] = {}
-    for k, entries in enumerate(analysis.groups):
-        for e in entries:
-            signature.setdefault(analysis.root(int(e)), []).append(k)
-    together: dict[tuple[int, ...], list[int]] = {}
-    for root, groups in signature.items():
-        together.setdefault(tuple(groups), []).append(root)
-    place = {root: (k, at) for k, roots in enumerate(together.values()) for at, root in enumerate(roots)}
-    writers: list[list[str]] = [[] for _ in together]
+def _grouped(
+    analysis: Analysis, roots: Entries, pinned: Entries, reasons: list[str]
+) -> tuple[list[Space], tuple[Entries, Entries]]:
+    """Roots that are in the same groups equally often form a space; for a root, its space and its place there."""
+    label, labels = np.zeros(analysis.count, dtype=np.int64), 1
+    for entries in analysis.groups:
+        own, times = np.unique(roots[entries], return_counts=True)
+        _, new = np.unique(np.stack([label[own], times]), axis=1, return_inverse=True)
+        label[own] = labels + new.reshape(-1)
+        labels += len(own)
+    seen = np.concatenate([roots[entries] for entries in analysis.groups]) if analysis.groups else roots
+    found, first = np.unique(seen, return_index=True)
+    found = found[np.argsort(first)]  # in the order in which they appear
+    _, at, which = np.unique(label[found], return_index=True, return_inverse=True)
+    which = np.argsort(np.argsort(at))[which.reshape(-1)]  # spaces in the order in which they appear
+    order = np.argsort(which, kind="stable")
+    sizes = np.bincount(which) if len(which) else np.zeros(0, dtype=np.int64)
+    ends = np.cumsum([0, *sizes])
+    space_of, place = np.full(analysis.count, -1), np.full(analysis.count, -1)
+    space_of[found] = which
+    members = [found[order[a:b]] for a, b in itertools.pairwise(ends)]
+    for own in members:
+        place[own] = np.arange(len(own))
+    writers: list[dict[str, None]] = [{} for _ in members]
     for start, stop, who in analysis.written:
-        for k in dict.fromkeys(place[analysis.root(e)][0] for e in range(start, stop)):
-            if who not in writers[k]:
-                writers[k].append(who)
+        for k in _in_order(space_of[roots[start:stop]]):
+            writers[k][who] = None
     spaces = []
-    for k, roots in enumerate(together.values()):
-        why = next((pinned[root] for root in roots if root in pinned), None)
-        spaces.append(Space(" + ".join(writers[k]), len(roots), why, np.array(roots)))
-    return spaces, place
+    for own, names in zip(members, writers, strict=True):
+        why = pinned[own][pinned[own] >= 0]
+        spaces.append(Space(" + ".join(names), len(own), reasons[why[0]] if len(why) else None, own))
+    return spaces, (space_of, place)
 
 
-def _runs(analysis: Analysis, feature: Feature, place: dict[int, tuple[int, int]]) -> Iterator[Run]:
-    start, current = 0, None
-    for k, e in enumerate(feature.entries):
-        space, at = place[analysis.root(int(e))]
-        if current is not None and (space != current or at == 0):
-            yield Run(current, slice(start, k), None)
-            start = k
-        current = space
-    if current is not None:
-        yield Run(current, slice(start, len(feature.entries)), None)
+def _in_order(numbers: Entries) -> list[int]:
+    """Every number once, in the order in which they appear."""
+    found, first = np.unique(numbers, return_index=True)
+    return [int(k) for k in found[np.argsort(first)]]
+
+
+def _runs(roots: Entries, place: tuple[Entries, Entries]) -> Iterator[Run]:
+    space, at = place[0][roots], place[1][roots]
+    ends = np.flatnonzero((space[1:] != space[:-1]) | (at[1:] == 0)) + 1
+    for a, b in zip([0, *ends], [*ends, len(roots)], strict=True):
+        if b > a:
+            yield Run(int(space[a]), slice(int(a), int(b)), None)
 
 
 def reports(layout: Layout) -> Iterator[SpaceReport]:
     """What became of every space."""
-    for index, (space, basis) in enumerate(zip(layout.spaces, layout.bases, strict=True)):
+    for space, basis, members in zip(layout.spaces, layout.bases, layout.members(), strict=True):
         why = space.why or ("every direction of it is used" if basis is None else "")
-        along = sorted({run.width for runs in layout.runs.values() for run in runs if run.space == index})
+        along = sorted({run.width for _, run in members})
         after = space.width if basis is None else basis.width
         yield SpaceReport(space.name, space.width, after, why, tuple(along))

@@ -1,8 +1,9 @@
 """Algorithm 1, QR-compress: a chain of radial layers to its reduced widths, exactly.
 
 Paper: alg:QR-mod-comp, alg:QR-mod-comp-merged, thm:mod-comp, thm:withshift, prop:qinva-in-int. Differs: a thin QR (the
-columns of Q_i beyond n_red_i never enter the answer), float64 inside, the sign rule of `radnet.linalg`, and networks
-without biases, whose matrices A_i have no bias column. Shifts pass through untouched.
+columns of Q_i beyond n_red_i never enter the answer), float64 inside, the sign rule of `radnet.linalg`, networks
+without biases, whose matrices A_i have no bias column, and layers that keep their width: any orthogonal Q_i will do
+there (A_i = Q_i R_i with R_i = Q_i^T A_i), so it is the identity and R_i is A_i. Shifts pass through untouched.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ if TYPE_CHECKING:
 class ReducedChain(NamedTuple):
     """What Algorithm 1 returns, in float64.
 
-    ``weights`` and ``biases`` are W^red and b^red; ``bases[i-1]`` is ``Q_i inc_i``, the first n_red_i columns of Q_i.
+    ``weights`` and ``biases`` are W^red and b^red; ``bases[i-1]`` is ``Q_i inc_i``, the first n_red_i columns of Q_i,
+    or None where the width stays and Q_i is the identity.
     """
 
     weights: list[Tensor]
     biases: list[Tensor | None]
-    bases: list[Tensor]
+    bases: list[Tensor | None]
 
 
 def qr_compress(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> ReducedChain:
@@ -52,10 +54,18 @@ def qr_compress(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> R
     >>> chain = qr_compress([torch.ones(4, 1), torch.ones(1, 4)], [torch.zeros(4), torch.zeros(1)])
     >>> [tuple(W.shape) for W in chain.weights], [tuple(Q.shape) for Q in chain.bases]
     ([(2, 1), (1, 2)], [(4, 2)])
+    >>> qr_compress([torch.ones(4, 9), torch.ones(1, 4)], [None, None]).bases
+    [None]
     """
     reduced = ReducedChain([], [], [])
     W, b = weights[0].detach().double(), _double(biases[0])  # l. 2: A_1 = [b_1 W_1]
     for i in range(1, len(weights)):  # l. 3
+        if W.shape[0] <= W.shape[1] + (b is not None):  # the width stays
+            reduced.bases.append(None)
+            reduced.biases.append(b)
+            reduced.weights.append(W)
+            W, b = weights[i].detach().double(), _double(biases[i])
+            continue
         Q, R = signed_qr(_merge(b, W))  # l. 4: A_i = Q_i inc_i R_i
         reduced.bases.append(Q)  # l. 5
         b_red, W_red = _split(R, bias=b is not None)
@@ -81,7 +91,11 @@ def _split(A: Float[Tensor, "n m"], bias: bool) -> tuple[Tensor | None, Tensor]:
 
 def complete_bases(reduced: ReducedChain) -> tuple[Tensor, ...]:
     """The Q_i of Algorithm 1, n_i x n_i, each beginning with the basis that is already there."""
-    return tuple(complete_basis(Q) for Q in reduced.bases)
+    hidden = reduced.weights[: len(reduced.bases)]
+    return tuple(
+        torch.eye(len(W), dtype=torch.float64, device=W.device) if Q is None else complete_basis(Q)
+        for W, Q in zip(hidden, reduced.bases, strict=True)
+    )
 
 
 def transform(

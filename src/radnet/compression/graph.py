@@ -1,26 +1,29 @@
 """What every step of a program does to features: who writes and who reads each space, and which cannot change.
 
 A sum or a radial activation unites the entries of its features, a block or a concatenation groups them, and a layer
-maps the set of what can stand there. A step that is not known pins the features it touches, with a reason.
+maps the set of what can stand there. A step that is not known pins the features it touches, with a reason. The sets
+themselves are computed only when a space asks for them. The steps may be those of several traces of one model: values
+are told apart by what they are and not by their names.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from ..rescaling import block_sizes
-from .features import Entries, Feature, Features
+from .features import Entries, Feature, Features, Ingredient
 from .program import CHANGED, Step, Value
-from .spans import AffineSet, stacked, thinned
+from .spans import AffineSet, Columns, Lazy, Names, Part, double, stacked, total
 
-Hulls = Mapping[tuple[str, int], AffineSet]  # what can stand along an axis of a value that has no basis of its own
+__all__ = ["Analysis", "Hulls", "Use", "double", "padded_with_zeros"]
+
+Hulls = Mapping[tuple[str, int], AffineSet]  # by name and axis of an input: what can stand along that axis
 
 
 @dataclass(eq=False)
@@ -30,6 +33,11 @@ class Use:
     step: Step
     reads: Feature | None
     writes: Feature | None
+
+    @property
+    def owner(self) -> str:
+        """The module or parameter, by its path in the model."""
+        return self.step.path or self.step.name
 
 
 class Analysis(Features):
@@ -41,17 +49,26 @@ class Analysis(Features):
         self.features: dict[Value, Feature | None] = {}
         self.uses: list[Use] = []
         self.radial: list[tuple[Step, Feature, list[Entries], Feature]] = []
+        self.in_place: set[Feature] = set()  # made where another value stood
+        self.names = Names()
+        self._given: set[Value] = set()  # the inputs of the model
+        self._unsteady: set[Value] = set()  # whose tensors are changed by a later step
+        self._known: dict[tuple[Value, int], Lazy] = {}  # what can stand along an axis that has no basis of its own
         for step in steps:
             feature = self._take(step)
             if step.output is not None:
                 self.features[step.output] = feature
+                if step.changed:
+                    self._unsteady.add(step.output)
+            if step.in_place and feature is not None:
+                self.in_place.add(feature)
         self._unite_calls()
 
     def _unite_calls(self) -> None:
         """A module that is used in several places reads and writes the same coordinates everywhere."""
         by_path: dict[str, list[Use]] = {}
         for use in self.uses:
-            by_path.setdefault(use.step.path or use.step.name, []).append(use)
+            by_path.setdefault(use.owner, []).append(use)
         for path, uses in by_path.items():
             for features in ([use.reads for use in uses], [use.writes for use in uses]):
                 followed = [f for f in features if f is not None]
@@ -83,17 +100,30 @@ class Analysis(Features):
         return None
 
     def _input(self, step: Step) -> None:
-        return None
+        if step.output is not None:
+            self._given.add(step.output)
 
     def _output(self, step: Step) -> None:
         for feature in self._inputs(step):
             self.pin(feature, "it is an output of the model")
 
-    def _span_of(self, value: Value, feature: Feature | None, n: int, dim: int) -> AffineSet:
+    def _lazy(self, make: Callable[[], AffineSet], *needs: Lazy) -> Lazy:
+        lazy = Lazy(make, needs)
+        self.lazies.append(lazy)
+        return lazy
+
+    def _span_of(self, value: Value, feature: Feature | None, n: int, dim: int) -> Lazy:
         if feature is not None:
-            return feature.span
-        hull = self.hulls.get((value.name, dim))
-        return AffineSet.everything(n, ("value", value.name, dim)) if hull is None else hull
+            return feature.lazy
+        if value in self._unsteady:  # it may hold something else every time it is read
+            return self._anything(n, ("value", value, dim, len(self.all)))
+        hull = self.hulls.get((value.name, dim)) if value in self._given else None
+        if hull is not None and hull.n == n:
+            return self._lazy(lambda: hull)
+        return self._known.get((value, dim)) or self._anything(n, ("value", value, dim))
+
+    def _anything(self, n: int, source: Hashable) -> Lazy:
+        return self._lazy(lambda: AffineSet.everything(n, source))
 
     def _linear(self, step: Step) -> Feature | None:
         m: Any = step.module
@@ -101,20 +131,16 @@ class Analysis(Features):
         last = len(value.shape) - 1
         if feature is not None and feature.dim != last:
             self.pin(feature, f"{step.name} (Linear) mixes its positions")
-            feature, span = None, AffineSet.everything(m.in_features, ("value", value.name, last))
+            feature, span = None, self._anything(m.in_features, ("value", value, last))
         else:
             span = self._span_of(value, feature, m.in_features, last)
-        W, b = double(m.weight), None if m.bias is None else double(m.bias)
-        if feature is not None and feature.inner > 1:  # each position of the flattened axis is a source of its own
-            parts = W.reshape(len(W), -1, feature.inner)
-            pieces = [span.renamed((step.name, k)).mapped(parts[:, :, k], None) for k in range(feature.inner)]
-            image = pieces[0]
-            for piece in pieces[1:]:
-                image = image.plus(piece)
-            image = image if b is None else AffineSet(image.n, b if image.c is None else image.c + b, image.parts)
-        else:
-            image = span.mapped(W, b)
-        out = self._write(step, image, len(step.made.shape) - 1)
+        W, b, inner = m.weight, m.bias, 1 if feature is None else feature.inner
+
+        def image() -> AffineSet:
+            read = span.get()  # each position of a flattened axis is a source of its own
+            return (read if inner == 1 else read.renamed(("positions", inner), self.names)).mapped(W, b, inner)
+
+        out = self._write(step, m.out_features, self._lazy(image, span), len(step.made.shape) - 1)
         self.uses.append(Use(step, feature, out))
         return out
 
@@ -126,23 +152,26 @@ class Analysis(Features):
             self.pin(feature, f"{step.name} reads another axis than the one that is followed")
             self.uses.append(Use(step, None, None))
             return None
-        W = double(m.weight).flatten(2)
-        b = None if m.bias is None else double(m.bias)
+        W, b, zeros = m.weight.flatten(2), m.bias, padded_with_zeros(m)
         span = self._span_of(value, feature, m.in_channels, 1)
-        zeros = padded_with_zeros(m)
-        image = AffineSet(m.out_channels, b)
         geometry = (m.kernel_size, m.stride, m.dilation, m.padding, m.padding_mode)
-        for k in range(W.shape[2]):
-            tap = span.renamed(("tap", geometry, k))
-            tap = tap.with_constant_as_direction(("edge", geometry, k, value.name)) if zeros else tap
-            image = image.plus(tap.mapped(W[:, :, k], None))
-        out = self._write(step, image, 1)
+
+        def image() -> AffineSet:
+            seen = [AffineSet(m.out_channels, None if b is None else double(b))]
+            for k in range(W.shape[2]):
+                tap = span.get().renamed(("tap", geometry, k), self.names)
+                tap = tap.with_constant_as_direction(("edge", geometry, k, value)) if zeros else tap
+                seen.append(tap.mapped(W[:, :, k], None))
+            return total(seen)
+
+        out = self._write(step, m.out_channels, self._lazy(image, span), 1)
         self.uses.append(Use(step, feature, out))
         return out
 
-    def _write(self, step: Step, image: AffineSet, dim: int) -> Feature:
-        image = image.limited(("written by", step.name, len(self.all)))
-        return self._feature(self._new(image.n, step.name), dim, 1, image)
+    def _write(self, step: Step, n: int, image: Lazy, dim: int) -> Feature:
+        source = ("written by", step.name, len(self.all))
+        limited = self._lazy(lambda: image.get().limited(source, self.lengths), image)
+        return self._feature(self._new(n, step.name), dim, 1, limited)
 
     def _embedding(self, step: Step) -> Feature | None:
         m: Any = step.module
@@ -157,10 +186,14 @@ class Analysis(Features):
     def _table(self, step: Step, table: Tensor, dim: int, source: Hashable) -> Feature:
         """A tensor whose rows are all that can stand there."""
         step.options["tensor"] = table
-        rows = double(table).reshape(-1, table.shape[-1])
-        c = rows[0].clone()
-        image = _thin(AffineSet(rows.shape[1], c, {source: (rows - c).mT} if len(rows) > 1 else {}))
-        out = self._feature(self._new(image.n, step.name), dim, 1, image)
+        n = table.shape[-1]
+
+        def image() -> AffineSet:
+            rows = double(table).reshape(-1, n)
+            c = rows[0].clone()
+            return AffineSet(n, c, {source: (rows[1:] - c).mT} if len(rows) > 1 else {}).thinned(self.lengths)
+
+        out = self._feature(self._new(n, step.name), dim, 1, self._lazy(image))
         self.uses.append(Use(step, None, out))
         return out
 
@@ -173,9 +206,8 @@ class Analysis(Features):
             return None
         if not np.isfinite(factor):
             return self._unknown(step)
-        return self._feature(
-            feature.entries, feature.dim, feature.inner, feature.span.scaled(factor), [(feature, factor)]
-        )
+        span = self._lazy(lambda: feature.span.scaled(factor), feature.lazy)
+        return self._feature(feature.entries, feature.dim, feature.inner, span, [Ingredient(feature, factor)])
 
     def _add(self, step: Step) -> Feature | None:
         (a, b), (x, y), signs = self._inputs(step), step.inputs, step.options["signs"]
@@ -186,12 +218,19 @@ class Analysis(Features):
                 self.pin(feature, f"{step.name} adds {other}")
             return None
         self._unite(a.entries, b.entries)
-        spans = [
-            f.span if v.shape == step.made.shape else f.span.renamed(("spread", v.shape)) for f, v in ((a, x), (b, y))
-        ]
-        span = spans[0].scaled(signs[0]).plus(spans[1].scaled(signs[1]))
-        span = span.limited(("sum", step.name, len(self.all)))
-        return self._feature(a.entries, ndim - len(x.shape) + a.dim, a.inner, span, [(a, signs[0]), (b, signs[1])])
+        source, terms = ("sum", step.name, len(self.all)), list(zip((a, b), (x, y), signs, strict=True))
+
+        def span() -> AffineSet:
+            spread = (
+                f.span if v.shape == step.made.shape else f.span.renamed(("spread", v.shape), self.names)
+                for f, v, _ in terms
+            )
+            scaled = [one.scaled(sign) for one, (_, _, sign) in zip(spread, terms, strict=True)]
+            return total(scaled).limited(source, self.lengths)
+
+        dim = ndim - len(x.shape) + a.dim
+        made_of = [Ingredient(a, signs[0]), Ingredient(b, signs[1])]
+        return self._feature(a.entries, dim, a.inner, self._lazy(span, a.lazy, b.lazy), made_of)
 
     @staticmethod
     def _alike(a: Feature, x: Value, b: Feature, y: Value, ndim: int) -> bool:
@@ -207,8 +246,10 @@ class Analysis(Features):
                 self.pin(f, f"{step.name} joins it along another axis")
             return None
         parts = [self._fixed(value, dim) if f is None else f for f, value in zip(features, step.inputs, strict=True)]
-        made = [(f, 1.0) for f in parts]
-        return self._feature(np.concatenate([f.entries for f in parts]), dim, 1, stacked(f.span for f in parts), made)
+        starts = np.cumsum([0, *(len(f.entries) for f in parts)])
+        made = [Ingredient(f, 1.0, int(start)) for f, start in zip(parts, starts, strict=False)]
+        span = self._lazy(lambda: stacked(f.span for f in parts), *(f.lazy for f in parts))
+        return self._feature(np.concatenate([f.entries for f in parts]), dim, 1, span, made)
 
     def _fixed(self, value: Value, dim: int) -> Feature:
         """A value that has no basis of its own as a part of something that has: a space that stays as it is."""
@@ -224,16 +265,23 @@ class Analysis(Features):
         last = len(value.shape) - 1
         if feature is None or feature.dim != last or feature.inner != 1:
             return
-        columns, c = feature.span.columns, None
-        if isinstance(m, nn.LayerNorm):
-            columns = columns - columns.mean(dim=0)
-            c = None if m.bias is None else double(m.bias)
-        gain: Any = getattr(m, "weight", None)
-        if gain is not None:
-            columns = double(gain).unsqueeze(1) * columns
         source = ("normed by", step.name, len(self.all))
-        image = _thin(AffineSet(len(columns), c, {source: columns})).limited(source)
-        self.hulls[step.made.name, last] = image
+        gain, bias = getattr(m, "weight", None), getattr(m, "bias", None)
+        centred = isinstance(m, nn.LayerNorm)
+
+        def normed() -> AffineSet:
+            if not centred and gain is None and feature.span.is_full:
+                return AffineSet.everything(feature.span.n, source)
+            M, size = feature.span.at(slice(0, feature.span.n), constant=True)
+            size = M.abs() if size is None else size
+            if centred:
+                M, size = M - M.mean(dim=0), size + size.mean(dim=0)
+            if gain is not None:
+                M, size = (double(g).unsqueeze(1) * A for g, A in ((gain, M), (gain.abs(), size)))
+            c = double(bias) if centred and bias is not None else None
+            return AffineSet(len(M), c, {source: Part(len(M), M, size=size)}).thinned(self.lengths)
+
+        self._known[step.made, last] = self._lazy(normed, feature.lazy)
 
     def _flatten(self, step: Step) -> Feature | None:
         feature, (value,) = self._inputs(step)[0], step.inputs
@@ -249,11 +297,12 @@ class Analysis(Features):
         if feature.dim != start or end != ndim - 1:
             return self._unknown(step)
         inner = feature.inner * int(np.prod(value.shape[start + 1 : end + 1]))
-        return self._feature(feature.entries, start, inner, feature.span, [(feature, 1.0)])
+        return self._feature(feature.entries, start, inner, feature.lazy, [Ingredient(feature, 1.0)])
 
     def _moved(self, feature: Feature, dim: int, how: Hashable) -> Feature:
         """The same entries with their positions in another order, so that sources are others there."""
-        return self._feature(feature.entries, dim, feature.inner, feature.span.renamed(how), [(feature, 1.0)])
+        span = self._lazy(lambda: feature.span.renamed(how, self.names), feature.lazy)
+        return self._feature(feature.entries, dim, feature.inner, span, [Ingredient(feature, 1.0)])
 
     def _slice(self, step: Step) -> Feature | None:
         feature, (value,) = self._inputs(step)[0], step.inputs
@@ -303,9 +352,12 @@ class Analysis(Features):
     def _mixed(self, step: Step, feature: Feature, dim: int, zeros: bool) -> Feature:
         """A mixture of positions; with zeros among them the constant is not constant any more."""
         key: Hashable = ("mixed by", step.name, len(self.all))
-        span = feature.span.renamed(key)
-        span = span.with_constant_as_direction(key) if zeros else span
-        out = self._feature(feature.entries, dim, 1, span, [(feature, 1.0)])
+
+        def span() -> AffineSet:
+            mixed = feature.span.renamed(key, self.names)
+            return mixed.with_constant_as_direction(key) if zeros else mixed
+
+        out = self._feature(feature.entries, dim, 1, self._lazy(span, feature.lazy), [Ingredient(feature, 1.0)])
         out.uniform = not zeros
         return out
 
@@ -323,19 +375,28 @@ class Analysis(Features):
         bounds = np.cumsum([0, *sizes]) // feature.inner
         blocks = [feature.entries[a:b] for a, b in itertools.pairwise(bounds)]
         self.groups += blocks
-        columns = feature.span.columns
-        pieces = []
-        for k, (a, b) in enumerate(itertools.pairwise(bounds)):
-            piece = AffineSet(int(b - a), None, {("rescaled by", step.name, len(self.all), k): columns[a:b]})
-            pieces.append(_thin(piece).limited(("rescaled by", step.name, len(self.all), k)))
-        out = self._feature(feature.entries, feature.dim, feature.inner, stacked(pieces))
+        source = ("rescaled by", step.name, len(self.all))
+        span = self._lazy(lambda: _rescaled(feature.span, bounds, source, self.lengths), feature.lazy)
+        out = self._feature(feature.entries, feature.dim, feature.inner, span)
         self.radial.append((step, feature, blocks, out))
         return out
 
 
-def double(x: Tensor) -> Tensor:
-    """In float64 on the CPU, where the algebra is done."""
-    return x.detach().to("cpu", torch.float64)
+def _rescaled(span: AffineSet, bounds: Entries, source: Hashable, lengths: bool) -> AffineSet:
+    """What comes out of a radial activation with blocks between the bounds: in each the span of what arrives."""
+    if span.is_full and not lengths:
+        return AffineSet.everything(span.n, source)
+    pieces = []
+    for k, (a, b) in enumerate(itertools.pairwise(bounds)):
+        rows = slice(int(a), int(b))
+        part = Part(rows.stop - rows.start)
+        if lengths or not span.fills(rows):
+            columns: Columns = span.at(rows, constant=True)
+            part = Part(part.rows, columns.M, size=columns.size).thinned(lengths)
+        pieces.append(AffineSet(part.rows, None, {(source, k): part}))
+    if all(piece.is_full for piece in pieces) and not lengths:
+        return AffineSet.everything(span.n, source)
+    return stacked(pieces)
 
 
 def padded_with_zeros(m: Any) -> bool:
@@ -345,9 +406,3 @@ def padded_with_zeros(m: Any) -> bool:
     if isinstance(m.padding, str):
         return bool(m.padding != "valid") and any(k > 1 for k in m.kernel_size)
     return any(p > 0 for p in m.padding)
-
-
-def _thin(image: AffineSet) -> AffineSet:
-    """Replace many columns of one source by as few as their rank."""
-    parts = {s: thinned(M) if M.shape[1] > 1 else M for s, M in image.parts.items()}
-    return AffineSet(image.n, image.c, parts)

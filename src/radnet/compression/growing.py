@@ -9,22 +9,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .bases import Layout, Run, edge_needs_it
+from .bases import Layout, Run, at_edges
 from .features import Feature
 from .graph import Analysis
+from .spans import judged
 
 
 def grow(analysis: Analysis, layout: Layout, shared: set[Feature]) -> None:
     """Let the spaces of a layout grow, where nothing stands against it.
 
-    A part of a concatenation cannot be padded, parameters that serve in several places need one width, and a constant
-    that a convolution sees end at an edge has to be there from the start.
+    A part of a concatenation cannot be padded, nor can what is made in place, where something narrower stood;
+    parameters that serve in several places need one width, and a constant that a convolution sees end at an edge has to
+    be there from the start.
     """
+    edges = at_edges(analysis)
     joined = {run.space for runs in layout.runs.values() if len(runs) > 1 for run in runs}
     for index, members in enumerate(layout.members()):
         if layout.bases[index] is None or index in joined:
             continue
-        if not any(f in shared or edge_needs_it(analysis, layout, f, index) for f, _ in members):
+        fixed = shared | analysis.in_place
+        if not any(f in fixed or (f in edges and not run.mark) for f, run in members):
             _grow(analysis, layout, index, members)
 
 
@@ -35,7 +39,7 @@ def _grow(analysis: Analysis, layout: Layout, index: int, members: list[tuple[Fe
         return
     below = layout.below()
     inputs = {out: feature for _, feature, _, out in analysis.radial}
-    marked = [layout.marks[feature, index] for feature, _ in members]
+    marked = [run.mark for _, run in members]
     first = next((k for k, mark in enumerate(marked) if mark), len(members))
     Q = basis.U[:, :0]
     length: dict[Feature, int] = {}  # how many coordinates a value has, the mark among them once it is reached
@@ -43,15 +47,13 @@ def _grow(analysis: Analysis, layout: Layout, index: int, members: list[tuple[Fe
         if k == first:
             basis.mark_at = Q.shape[1]
         reached = basis.marked and k >= first
-        wanted = [feature.span.directions[run.rows]]
-        if feature.span.c is not None and feature in below:
-            wanted.append(feature.span.c[run.rows].unsqueeze(1))
-        Q = _extended(Q, basis.U.mT @ torch.cat(wanted, dim=1), basis.U)
-        columns = _needed(Q, torch.cat(wanted, dim=1))
+        wanted = judged(feature.span.at(run.rows, constant=feature in below))
+        Q = _extended(Q, basis.U.mT @ wanted, basis.U)
+        columns = _needed(Q, wanted)
         own = columns + 1 if reached and columns > basis.mark_at else columns
         if reached and marked[k]:
             own = max(own, basis.mark_at + 1)
-        parts = [length[part] for part, _ in feature.made_of if part in length]
+        parts = [length[made.feature] for made in feature.made_of if made.feature in length]
         parts += [length[inputs[feature]]] if feature in inputs else []
         length[feature] = max([own, 1, *parts])
         run.has_mark = reached and length[feature] > basis.mark_at
@@ -60,13 +62,12 @@ def _grow(analysis: Analysis, layout: Layout, index: int, members: list[tuple[Fe
     basis.U = Q
     for feature, run in members:
         constant = torch.zeros(run.U.shape[1], dtype=torch.float64)
-        if feature.made_of:
-            for part, factor in feature.made_of:
-                y = layout.constants[part, index]
-                constant[: len(y)] += factor * y
-        elif feature.span.c is not None:
+        for part, factor in layout.made_of(feature, run):
+            if part.constant is not None:
+                constant[: len(part.constant)] += factor * part.constant
+        if not feature.made_of and feature.span.c is not None:
             constant = run.U.mT @ feature.span.c[run.rows]
-        layout.constants[feature, index] = constant
+        run.constant = constant
 
 
 def _extended(Q: Tensor, coordinates: Tensor, U: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ def _read_columns(W: Tensor, feature: Feature | None, layout: Layout) -> tuple[T
         if run.basis is None:
             pieces.append(part)
             continue
-        rest, mark = layout.rest(feature, run), layout.marks[feature, run.space]
+        rest, mark = layout.rest(feature, run), run.mark
         constant = None if rest is None else torch.einsum("oik,i->ok", part, rest)
         marked = any(piece is None for piece in run.parts())
         for piece in run.parts():
@@ -80,7 +80,10 @@ def _read_columns(W: Tensor, feature: Feature | None, layout: Layout) -> tuple[T
 
 
 def _write_rows(W: Tensor, feature: Feature | None, layout: Layout, *, marks: bool) -> Tensor:
-    """W in the coordinates of what it writes; the row of a mark holds it if this is a table of values."""
+    """U_out^T W.
+
+    For tables (embeddings, bare parameters) the mark's row holds its value; for layers it is 0, the bias sets it.
+    """
     if feature is None:
         return W
     pieces = []
@@ -89,7 +92,7 @@ def _write_rows(W: Tensor, feature: Feature | None, layout: Layout, *, marks: bo
         if run.basis is None:
             pieces.append(part)
             continue
-        mark = layout.marks[feature, run.space] or 0.0
+        mark = run.mark or 0.0
         for piece in run.parts():
             if piece is None:
                 pieces.append(torch.full_like(part[:1], mark if marks else 0.0))
@@ -101,10 +104,7 @@ def _write_rows(W: Tensor, feature: Feature | None, layout: Layout, *, marks: bo
 def _bias(b: Tensor | None, feature: Feature | None, layout: Layout) -> Tensor | None:
     if feature is None:
         return b
-    marked = [
-        bool(r.basis is not None and r.basis.marked and layout.marks[feature, r.space]) for r in layout.runs[feature]
-    ]
-    if b is None and not any(marked):
+    if b is None and not any(r.basis is not None and r.basis.marked and r.mark for r in layout.runs[feature]):
         return None
     n = len(feature.entries)
     b = torch.zeros(n, dtype=torch.float64) if b is None else b
@@ -115,7 +115,7 @@ def _bias(b: Tensor | None, feature: Feature | None, layout: Layout) -> Tensor |
             continue
         for piece in run.parts():
             if piece is None:
-                pieces.append(torch.tensor([layout.marks[feature, run.space] or 0.0], dtype=torch.float64))
+                pieces.append(torch.tensor([run.mark or 0.0], dtype=torch.float64))
             else:
                 pieces.append(piece.mT @ b[run.rows])
     return torch.cat(pieces)
