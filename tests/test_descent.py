@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import radnet
-from radnet.testing import _nudged, assert_same_function
+from radnet.measuring import nudged as _nudged
+from radnet.testing import assert_same_function
 from strategies import ACTIVATIONS
 
 KINDS = sorted(ACTIVATIONS)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
@@ -201,7 +202,7 @@ class RadNet(nn.Module):
 
     def _check_input(self, x: Tensor) -> None:
         lazy = isinstance(self.layers[0], LazyModuleMixin)
-        if lazy and isinstance(x, Tensor):  # this call gives it its shape
+        if (lazy and isinstance(x, Tensor)) or isinstance(x, Proxy):  # this call gives it its shape; torch.fx traces
             return
         check_features(x, "RadNet", self.widths[0], None if lazy else self._linears()[0].weight.dtype)
 

@@ -7,8 +7,7 @@ D(x))``, where D(x) is how far F(x) moves when weights, biases and x move by one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,17 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from .errors import InvalidType, InvalidValue
-from .linalg import ROWS_AT_ONCE, haar_orthogonal
+from .linalg import haar_orthogonal
+from .measuring import DRAWS, TIMES_CONDITIONING, ULPS, copied, in_float64, nudged
 from .rescaling import block_sizes
 
-Function = Callable[[Tensor], Tensor]
+__all__ = [
+    "DRAWS", "TIMES_CONDITIONING", "ULPS", "FunctionalGap", "assert_commutes_with_rotations", "assert_same_function",
+    "conditioning", "functional_gap", "gap_of", "in_float64",
+]  # fmt: skip
 
-#: a gap of this many eps, relative to the largest output, is rounding and needs no further excuse
-ULPS = 64
-#: beyond that, a gap of this many times D(x) is: no computation in this dtype could do better
-TIMES_CONDITIONING = 10
-#: perturbations over which D is the maximum
-DRAWS = 8
+Function = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -115,80 +113,14 @@ def conditioning(f: Function, x: Tensor, *, draws: int = DRAWS, generator: torch
     True
     """
     with torch.no_grad():
-        with substituted(f, as_it_is):
-            reference = _as_rows(f(x)).double()
+        reference = _as_rows((copied(f, torch.clone) if isinstance(f, nn.Module) else f)(x)).double()
         moved = torch.zeros(reference.shape[0], dtype=torch.float64, device=reference.device)
         for _ in range(draws):
-            with substituted(f, lambda value: _nudged(value.detach(), generator)):
-                nearby = _as_rows(f(_nudged(x, generator))).double()
+            g = copied(f, lambda value: nudged(value, generator)) if isinstance(f, nn.Module) else f
+            nearby = _as_rows(g(nudged(x, generator))).double()
             change = torch.where(reference.isfinite() & nearby.isfinite(), (nearby - reference).abs(), 0.0)
             moved = torch.maximum(moved, change.amax(dim=1) if change.shape[1] else moved)
     return moved
-
-
-def _nudged(value: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Every entry one ulp up or down; the signs are products of one sign a row and one a column, which is cheap."""
-    if not value.is_floating_point() or value.numel() == 0:
-        return value.clone()
-    rows = value.reshape(value.shape[0], -1) if value.ndim > 1 else value.reshape(1, -1)
-    up_or_down = torch.inf * _random_signs(rows.shape[1], rows, generator)
-    flips = _random_signs(rows.shape[0], rows, generator).unsqueeze(1)
-    out = torch.empty_like(rows)
-    for start in range(0, len(rows), ROWS_AT_ONCE):  # the signs of a wide matrix are never held all at once
-        part = slice(start, start + ROWS_AT_ONCE)
-        out[part] = torch.nextafter(rows[part], flips[part] * up_or_down)
-    return out.reshape(value.shape)
-
-
-def _random_signs(n: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
-    device = generator.device if generator is not None else like.device
-    return (2 * torch.randint(0, 2, (n,), generator=generator, device=device) - 1).to(like)
-
-
-@contextmanager
-def substituted(f: Function, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """While this lasts, every parameter and buffer of the module f is ``change`` of itself.
-
-    A tensor that several modules share stays shared, and a module that is used several times is changed once. Buffers
-    that a forward pass updates are copies meanwhile. Functions that are not modules have nothing to change.
-    """
-    stores = [store for m in _modules(f) for store in (m._parameters, m._buffers)]
-    kept = [(store, name, value) for store in stores for name, value in store.items() if value is not None]
-    changed: dict[int, Tensor] = {}
-    try:
-        for store, name, value in kept:
-            if id(value) not in changed:
-                changed[id(value)] = change(value)
-            store[name] = changed[id(value)]  # type: ignore[assignment]
-        yield
-    finally:
-        for store, name, value in kept:
-            store[name] = value  # type: ignore[assignment]
-
-
-def as_it_is(value: Tensor) -> Tensor:
-    """Parameters themselves, copies of buffers: a forward pass that writes into a buffer leaves no trace."""
-    return value if isinstance(value, nn.Parameter) else value.clone()
-
-
-def _modules(f: Function) -> list[nn.Module]:
-    return list(f.modules()) if isinstance(f, nn.Module) else []
-
-
-def in_float64(module: nn.Module) -> Function:
-    """The module as a function in float64: its parameters are converted for the call, the module is not changed.
-
-    >>> layer = nn.Linear(2, 1)
-    >>> in_float64(layer)(torch.zeros(1, 2)).dtype, layer.weight.dtype
-    (torch.float64, torch.float32)
-    """
-
-    def call(x: Tensor) -> Tensor:
-        with substituted(module, lambda value: value.detach().double() if value.is_floating_point() else value.clone()):
-            out: Tensor = module(x.double() if x.is_floating_point() else x)
-            return out
-
-    return call
 
 
 def assert_same_function(

@@ -13,15 +13,19 @@ from typing import Any, Literal, TypeVar, overload
 import torch
 from torch import Tensor, nn
 
-from ..errors import InvalidType, InvalidValue
+from ..activations import RadialActivation
+from ..errors import InvalidType, InvalidValue, RadNetError
+from ..measuring import Call, as_float64, copied, run
 from ..network import NetworkT, RadNet
 from .bases import SpaceReport
-from .certificate import Certificate, check_mode, verify
+from .certificate import Certificate, as_call, check_inputs, check_mode, does_not_run, judge, verify
 from .chain import qr_compress
 from .closed_form import ClosedForm, closed_form
+from .exploring import Explored, Explorer
 from .general import compress_model
 from .model import ModelCompression
 from .result import Compression, parameter_versions
+from .trust import stands_for
 
 __all__ = [
     "Certificate",
@@ -124,83 +128,130 @@ def compress(
         generator = torch.Generator().manual_seed(0)
     if tol is not None and (isinstance(tol, bool) or not isinstance(tol, int | float) or not 0 <= tol < 1):
         raise InvalidValue(f"tol={tol!r}: expected a number from 0 to 1, for example 1e-6")
-    if isinstance(model, RadNet) and data is None and tol is None and not rewrite:
-        return _compress_chain(model, example_inputs, generator)
-    return _compress_any(model, example_inputs, tol, data, rewrite, generator)
-
-
-def _compress_chain(model: NetworkT, example_inputs: Any, generator: torch.Generator) -> Compression[NetworkT]:
+    if data is not None and not isinstance(data, Tensor):
+        raise InvalidType(f"data is a {type(data).__name__}; expected a tensor with a row for each input")
     _check_model(model)
-    x = _certificate_inputs(model, example_inputs, generator).to(model.weights[0].device)
+    # models may draw random numbers, and inference tensors can neither be versioned nor written into
+    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+        call = _inputs_for(model, example_inputs if data is None else data, generator)
+        if data is None and tol is None and not rewrite and is_chain(model):
+            return _compress_chain(model, call, generator)
+        return _compress_any(model, call, tol, data, rewrite, generator)
+
+
+def is_chain(model: nn.Module) -> bool:
+    """Whether a model is the paper's chain and nothing else, so that Algorithm 1 is all there is to do.
+
+    In float16 it is not: there a coordinate may overflow that no entry did, which the general way looks after.
+    """
+    if not stands_for(model, RadNet):
+        return False
+    layers, rescalings = list(model.layers), list(model.rescalings)  # type: ignore[arg-type]
+    linear = all(stands_for(layer, nn.Linear) and layer.weight.dtype != torch.float16 for layer in layers)
+    radial = all(stands_for(rho, RadialActivation) and rho.blocks is None and rho.dim == -1 for rho in rescalings)
+    return linear and radial and len(layers) == len(rescalings) and len({layer.bias is None for layer in layers}) == 1
+
+
+def _compress_chain(model: NetworkT, call: Call, generator: torch.Generator) -> Compression[NetworkT]:
+    explorer = Explorer(model, generator)
+    explored = _explored(explorer, call)
+    explorer.release()
     reduced = qr_compress(model.weights, model.biases)
     network = model.with_parameters(reduced.weights, reduced.biases)
-    certificate = verify(model, network, x, generator=generator)
+    wide = copied(network, as_float64)
+    for layer, W, b in zip(wide.layers, reduced.weights, reduced.biases, strict=True):  # as they were before rounding
+        layer.weight = nn.Parameter(W.to(layer.weight.device, copy=True))
+        layer.bias = None if b is None else nn.Parameter(b.to(layer.weight.device, copy=True))
+    certificate = _certified(model, wide, network, explored, None, generator)
     return Compression(network, certificate, model, reduced, parameter_versions(model))
+
+
+def _explored(explorer: Explorer, call: Call) -> Explored:
+    try:
+        return explorer.explore(call)
+    except InvalidValue:
+        raise
+    except Exception as error:
+        raise does_not_run(explorer.model, error) from error
 
 
 def _compress_any(
     model: ModelT,
-    example_inputs: Any,
+    call: Call,
     tol: float | None,
     data: Tensor | None,
     rewrite: bool,
     generator: torch.Generator,
 ) -> ModelCompression[ModelT]:
-    if not isinstance(model, nn.Module) or hasattr(model, "_orig_mod"):
-        hint = "; give it model._orig_mod" if hasattr(model, "_orig_mod") else ""
-        raise InvalidType(f"compress needs an nn.Module, got {type(model).__name__}{hint}")
-    check_mode(model, "")
-    _check_tensors(model)
-    inputs = _inputs_for(model, example_inputs if data is None else data, generator)
-    smaller = compress_model(model, inputs, tol=tol, data=data, rewrite=rewrite)
-    certificate = _certified(model, smaller.network, inputs, tol, generator)
-    if smaller.traced_by == "torch.export":  # which took the number of rows for a constant
-        more = _with_another_row(inputs)
-        if _runs(model, more):
-            _certified(model, smaller.network, more, tol, generator)
+    _check_runs(model, call)
+    smaller = compress_model(model, call, tol=tol, data=data, rewrite=rewrite, generator=generator)
+    certificate = _certified(model, smaller.wide, smaller.network, smaller.explored, tol, generator)
     return ModelCompression(
-        smaller.network, certificate, model, smaller.spaces, inputs, smaller.traced_by, smaller.bound, smaller.edges
+        smaller.network, certificate, model, smaller.spaces, call.args, smaller.traced_by, smaller.bound, smaller.edges
     )
 
 
+def _check_runs(model: nn.Module, call: Call) -> None:
+    try:
+        found = run(copied(model, torch.clone), call)
+    except RadNetError:
+        raise
+    except Exception as error:
+        raise does_not_run(model, error) from error
+    if not any(x.is_floating_point() or x.is_complex() for x in found.tensors.values()):
+        raise InvalidType(f"{type(model).__name__} gives no floating-point tensor; there is nothing to compare")
+
+
 def _certified(
-    model: nn.Module, small: nn.Module, inputs: Sequence[Tensor], tol: float | None, generator: torch.Generator
+    model: nn.Module,
+    wide: nn.Module,
+    small: nn.Module,
+    explored: Explored,
+    tol: float | None,
+    generator: torch.Generator,
 ) -> Certificate:
     """The certificate of a smaller model; nothing that is not the same function gets away without a tolerance."""
+    name = type(model).__name__
     try:
-        certificate = verify(model, small, inputs, generator=generator)
-    except RuntimeError as error:
+        certificate = judge(model, wide, explored.given.call, shipped=small, explored=explored, generator=generator)
+    except Exception as error:
         raise InvalidValue(
-            f"{type(model).__name__}: the smaller model does not run ({error}); its forward relies on the width of a "
-            "hidden layer in a way that cannot be seen by tracing it once. Nothing was changed"
+            f"{name}: the smaller model does not run ({error}); its forward relies on the width of a hidden layer in a "
+            "way that cannot be seen by tracing it once. Nothing was changed"
         ) from error
-    if not certificate.lossless and tol is None:
+    if certificate.lossless or tol is not None:
+        return certificate
+    if certificate.rows_judged == 0:
         raise InvalidValue(
-            f"{type(model).__name__}: the smaller model does not give the same outputs ({certificate.rows_failed} of "
-            f"{certificate.rows} rows differ, by {certificate.max_gap:.3g}); its forward does something that cannot be "
-            "seen by tracing it once. Nothing was changed"
+            f"{name}: every input lies at a jump of an activation, where no two runs need agree; give other "
+            "example_inputs. Nothing was changed"
         )
-    return certificate
+    if _is_random(model, explored):
+        raise InvalidValue(f"{name}: its forward draws random numbers, so there is no function to keep; call eval()")
+    raise InvalidValue(
+        f"{name}: the smaller model does not give the same outputs ({certificate.rows_failed} of {certificate.rows} rows "
+        f"differ, by {certificate.max_gap64:.3g}; {certificate.failures[0] if certificate.failures else ''}); its forward "
+        "does something that cannot be seen by tracing it once. Nothing was changed"
+    )
 
 
-def _with_another_row(inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    rows = len(inputs[0])
-    return tuple(torch.cat([x, x[:1]]) if x.ndim and len(x) == rows else x for x in inputs)
+def _is_random(model: nn.Module, explored: Explored) -> bool:
+    """Whether the original does not even give the same outputs as itself."""
+    precision, given = explored.precision, explored.given
+    again = precision.run(precision.copy(model), given.call)
+    return any(
+        isinstance(y, Tensor) and (x.shape != y.shape or not torch.equal(x.nan_to_num(), y.nan_to_num()))
+        for x, y in ((x, again.found.get(name)) for name, x in given.ran.tensors.items())
+    )
 
 
-def _runs(model: nn.Module, inputs: Sequence[Tensor]) -> bool:
-    try:
-        with torch.no_grad():
-            model(*inputs)
-    except Exception:  # whatever a model says to inputs of another shape
-        return False
-    return True
-
-
-def _inputs_for(model: nn.Module, given: Any, generator: torch.Generator) -> tuple[Tensor, ...]:
+def _inputs_for(model: nn.Module, given: Any, generator: torch.Generator) -> Call:
     if given is not None:
-        inputs = (given,) if isinstance(given, Tensor) else tuple(given)
-        return tuple(x.detach() if isinstance(x, Tensor) else x for x in inputs)
+        if isinstance(model, RadNet) and isinstance(given, Tensor) and given.ndim == 1:
+            given = given.unsqueeze(0)
+        call = as_call(given)
+        check_inputs(call)
+        return call
     first = next((m for m in model.modules() if not list(m.children()) and list(m.parameters(recurse=False))), None)
     if not isinstance(first, nn.Linear):
         kind = "it has no layers" if first is None else f"its first layer is a {type(first).__name__}"
@@ -209,47 +260,48 @@ def _inputs_for(model: nn.Module, given: Any, generator: torch.Generator) -> tup
             "are; give example_inputs"
         )
     x = torch.randn(CERTIFICATE_ROWS, first.in_features, generator=generator, device=generator.device)
-    return (x.to(first.weight),)
+    return Call((x.to(first.weight),))
 
 
-def _certificate_inputs(model: RadNet, given: Tensor | None, generator: torch.Generator) -> Tensor:
-    first = model.weights[0]
-    if given is None:
-        drawn = torch.randn(CERTIFICATE_ROWS, first.shape[1], generator=generator, device=generator.device)
-        return drawn.to(first.dtype)
-    model._check_input(given)
-    if given.ndim < 2:
-        given = given.unsqueeze(0)
-    return given.detach()
-
-
-def _check_model(model: RadNet) -> None:
+def _check_model(model: Any) -> None:
     """Say what is wrong with which layer, before anything is computed."""
-    model.check_initialised()
-    _check_tensors(model, finite=False)
-    for i, (layer, rho) in enumerate(zip(model.layers, model.activations, strict=True), start=1):
-        if not isinstance(layer, nn.Linear):
-            raise InvalidType(f"layer {i}: is a {type(layer).__name__}; compress needs nn.Linear layers in a RadNet")
-        if (layer.bias is None) == model.has_bias:
-            raise InvalidValue(f"layer {i}: biases must be there in all layers or in none; use zeros")
-        for what, value in (("weight", layer.weight), ("bias", layer.bias), ("shift", rho.shift)):
-            if value is not None and not bool(value.isfinite().all()):
-                raise InvalidValue(f"layer {i}: {what} holds NaN or infinite values; nothing was compressed")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InvalidType(f"{type(model).__name__} is TorchScript; compress the module it was made from")
+    if not isinstance(model, nn.Module) or hasattr(model, "_orig_mod"):
+        hint = "; give it model._orig_mod" if hasattr(model, "_orig_mod") else ""
+        raise InvalidType(f"compress needs an nn.Module, got {type(model).__name__}{hint}")
+    if isinstance(model, RadNet):
+        model.check_initialised()
+    check_mode(model, "")
+    _check_tensors(model)
 
 
-def _check_tensors(model: nn.Module, *, finite: bool = True) -> None:
-    """Refuse what has no ordinary numbers; a RadNet says itself which layer holds NaN."""
+def _check_tensors(model: nn.Module) -> None:
+    """Refuse what has no ordinary numbers."""
     tensors = (*model.named_parameters(), *model.named_buffers())
     devices = {p.device: name for name, p in tensors}
     if len(devices) > 1:
         where = ", ".join(f"{name} on {device}" for device, name in devices.items())
         raise InvalidValue(f"the model is on several devices ({where}); move it to one, then compress")
     for name, p in tensors:
+        where = _layer_of(model, name)
         if p.device.type == "meta":
             raise InvalidValue(f"{name} is on the meta device and has no values; load weights, then compress")
         if p.is_complex():
             raise InvalidValue(f"{name} is complex; radial activations rescale by norms of real entries")
         if p.is_sparse or p.is_quantized or p.layout != torch.strided:
             raise InvalidValue(f"{name} is sparse or quantised; compress needs ordinary tensors")
-        if finite and p.is_floating_point() and not bool(p.isfinite().all()):
-            raise InvalidValue(f"{name} holds NaN or infinite values; nothing was compressed")
+        if p.is_floating_point() and p.element_size() == 1:
+            raise InvalidValue(
+                f"{name} is {p.dtype}, in which nothing can be computed; convert it to float16 or longer"
+            )
+        if p.is_floating_point() and not bool(p.isfinite().all()):
+            raise InvalidValue(f"{where} holds NaN or infinite values; nothing was compressed")
+
+
+def _layer_of(model: nn.Module, name: str) -> str:
+    """A parameter's name; in a RadNet the layer as the paper counts them."""
+    parts = name.split(".")
+    if isinstance(model, RadNet) and len(parts) == 3 and parts[1].isdigit():
+        return f"layer {int(parts[1]) + 1}: {parts[2]}"
+    return name

@@ -1,13 +1,13 @@
-"""The certificate: what was measured on the original and the compressed network, side by side.
+"""The certificate: whether two models are the same function, and how far apart the two programs are.
 
-A theorem says the two functions are equal; the certificate says how equal the two programs are, in the dtype that
-ships and in float64, row by row, beside what rounding alone does to the original.
+Equality is a statement about functions, so it is judged in float64, row by row and output by output, on the given
+inputs and on others like them (`judge` for a small model that still has its float64 weights, `verify` for weights that
+have been rounded). What the dtype that ships does is measured beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,10 +15,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..activations import RadialActivation
 from ..errors import InvalidType, InvalidValue
-from ..rescaling import block_sizes
-from ..testing import TIMES_CONDITIONING, ULPS, as_it_is, conditioning, gap_of, in_float64, substituted
+from ..measuring import (
+    DRAWS,
+    TIMES_CONDITIONING,
+    ULPS,
+    Call,
+    Gap,
+    Precision,
+    Ran,
+    as_float64,
+    as_rows,
+    copied,
+    gap_by_rows,
+    nudged,
+    run,
+)  # fmt: skip
+from .exploring import Explored, Explorer, Tried, near_jump, shapes_tried
+from .variations import redrawn
+
+__all__ = ["Certificate", "check_mode", "judge", "near_jump", "verify"]
 
 
 @dataclass(frozen=True)
@@ -28,28 +44,39 @@ class Certificate:
     Attributes
     ----------
     rows : int
-        Inputs compared.
+        Inputs given.
     dtype : str
         The dtype the networks ship in.
     max_gap, mean_gap : float
         ``|F - F_red|`` in that dtype.
     max_gap64, mean_gap64 : float
-        The same with both networks evaluated in float64.
+        The same in float64: of the functions, not of their rounded evaluation.
     scale : float
         ``max |F|`` over the inputs.
     ulps : float
         ``max_gap`` in units of ``eps * scale``.
     conditioning : float
-        The largest D(x): how far F itself moves when weights, biases and x move by one ulp.
+        The largest D(x) that was needed: how far F moves when weights, biases and x move by one ulp; 0 if no row
+        needed that excuse.
     rows_at_jump : int
-        Rows with a hidden norm within 64 eps of a jump of its profile (Step-ReLU at 1); they are not judged, since
+        Rows with a hidden norm within 64 eps of a jump of its profile (Step-ReLU at 1); they are drawn anew, since
         there two runs of the *same* network may differ.
     rows_ill_conditioned : int
-        Rows whose gap is above 64 eps max|F| but within 10 D(x).
+        Rows whose gap is above 64 eps of their size but within 10 D(x).
     rows_failed : int
         Rows whose gap nothing excuses, those where F is not finite included.
     rows_not_finite : int
-        Rows where F is NaN or infinite, so that there is nothing to compare.
+        Rows where F is NaN or infinite and the other is not alike, in float64 or in the dtype that ships.
+    rows_judged : int
+        Rows that were compared, those of other inputs included.
+    rounding : float
+        What the dtype that ships does to the original by itself: ``max |F - F_float64|``.
+    judged_in : str
+        "float64", or the dtype of the models where they do not run in float64.
+    tried : tuple of str
+        The other inputs that were compared: other scales, numbers of rows, lengths, arguments.
+    failures : tuple of str
+        Where and by how much the functions differ.
     """
 
     rows: int
@@ -65,11 +92,16 @@ class Certificate:
     rows_ill_conditioned: int
     rows_failed: int
     rows_not_finite: int
+    rows_judged: int
+    rounding: float
+    judged_in: str = "float64"
+    tried: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
 
     @property
     def lossless(self) -> bool:
-        """Whether every judged row is within ``max(64 eps max|F|, 10 D(x))``."""
-        return self.rows_failed == 0
+        """Whether rows were judged, and every one is within ``max(64 eps scale(row), 10 D(x))``, in float64."""
+        return self.rows_failed == 0 and self.rows_judged > 0 and not self.failures
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -77,110 +109,371 @@ class Certificate:
 
     def __str__(self) -> str:
         verdict = "lossless" if self.lossless else f"NOT lossless: {self.rows_failed} rows beyond rounding"
+        if not self.lossless and self.rows_judged == 0:
+            verdict = "NOT judged: every row is at a jump of a profile"
         lines = [
             f"{verdict}, on {self.rows} inputs",
-            f"  gap in {self.dtype:<9} max {self.max_gap:.3g}, mean {self.mean_gap:.3g} ({self.ulps:.3g} eps max|F|)",
-            f"  gap in float64   max {self.max_gap64:.3g}, mean {self.mean_gap64:.3g}",
-            f"  max|F| {self.scale:.3g}; one ulp in weights and inputs moves F by up to {self.conditioning:.3g}",
+            f"  gap in {self.judged_in:<9} max {self.max_gap64:.3g}, mean {self.mean_gap64:.3g}",
+            f"  gap in {self.dtype:<9} max {self.max_gap:.3g}, mean {self.mean_gap:.3g}; "
+            f"rounding alone moves the original by up to {self.rounding:.3g}",
+            f"  max|F| {self.scale:.3g}",
         ]
+        lines += [f"  {failure}" for failure in self.failures[:3]]
+        if self.tried:
+            lines.append(f"  judged too: {', '.join(self.tried)}")
+        if self.judged_in != "float64":
+            lines.append(f"  the models do not run in float64, so equality is judged in {self.judged_in}")
         if self.rows_ill_conditioned:
-            lines.append(f"  {self.rows_ill_conditioned} rows above {ULPS} eps, within {TIMES_CONDITIONING} times that")
+            lines.append(
+                f"  {self.rows_ill_conditioned} rows above {ULPS} eps, within {TIMES_CONDITIONING} times what one ulp "
+                f"does (up to {self.conditioning:.3g})"
+            )
         if self.rows_not_finite:
-            lines.append(f"  {self.rows_not_finite} rows where F itself is not finite")
+            lines.append(f"  {self.rows_not_finite} rows where one is not finite and the other is not alike")
         if self.rows_at_jump:
-            lines.append(f"  {self.rows_at_jump} rows at a jump of the profile, not judged")
+            lines.append(f"  {self.rows_at_jump} rows at a jump of the profile, drawn anew")
         return "\n".join(lines)
 
 
+Nudge = Callable[[Tensor], Tensor]  # a tensor of the original, one ulp off, in the precision of the judge
+
+
+class _Judge:
+    """Compares what two models give, call by call."""
+
+    def __init__(self, original: nn.Module, small: nn.Module, precision: Precision, nudge: Nudge) -> None:
+        self.original, self.precision, self.nudge = original, precision, nudge
+        self.small = precision.copy(small)
+        self.eps = torch.finfo(torch.float64).eps if precision.float64 else _shipped_eps(original)
+        self.conditioning = 0.0
+        self.judged = self.excused = 0
+        self.failures: list[str] = []
+        self.last: dict[str, Tensor] = {}
+
+    def compare(self, tried: Tried) -> tuple[dict[str, Gap], Tensor, Tensor]:
+        """The gaps of a call by outputs, the rows that fail, and those whose numbers are not finite alike."""
+        call, rows = tried.call, tried.call.rows
+        other = self.precision.run(self.small, call)
+        self.last = self.last or other.tensors  # of the given inputs, which come first
+        gaps = _gaps(tried.ran, other)
+        allowed = {name: ULPS * self.eps * gap.scale for name, gap in gaps.items()}
+        beyond = {name: self._judged(gap, tried.at_jump) & ~(gap.rows <= allowed[name]) for name, gap in gaps.items()}
+        self.judged += rows - int(tried.at_jump.sum())
+        if any(bool(b.any()) for b in beyond.values()):
+            beyond, allowed = self._excuse(tried, gaps, beyond, allowed)
+        failed, broken = torch.zeros(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.bool)
+        for name, bad in beyond.items():
+            failed |= _of_call(bad, rows)
+            broken |= _of_call(bad & gaps[name].rows.isinf(), rows)
+            if bool(bad.any()):
+                worst = int(torch.where(bad, gaps[name].rows, -1.0).argmax())
+                self.failures.append(
+                    f"{name} differs at {call.what}: row {worst} by {float(gaps[name].rows[worst]):.3g}, allowed "
+                    f"{float(allowed[name][worst]):.3g}"
+                )
+        return gaps, failed, broken
+
+    @staticmethod
+    def _judged(gap: Gap, at_jump: Tensor) -> Tensor:
+        """Which rows of an output count; those that are not rows of the inputs count if no row is at a jump."""
+        if len(gap.rows) == len(at_jump):
+            return ~at_jump.to(gap.rows.device)
+        return torch.full_like(gap.rows, not bool(at_jump.any()), dtype=torch.bool)
+
+    def _excuse(
+        self, tried: Tried, gaps: dict[str, Gap], beyond: dict[str, Tensor], allowed: dict[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Take back what one ulp in weights and inputs explains; draws are made only as long as a row needs one."""
+        before = self._rows(beyond, tried)
+        D = {name: torch.zeros_like(gap.rows) for name, gap in gaps.items()}
+        inputs = self.precision.inputs(tried.call)
+        modes = self.precision.modes()
+        for _ in range(DRAWS):
+            near = run(copied(self.original, self.nudge), inputs.mapped(self._nudged_input(tried.call)), modes)
+            for name, change in _changes(tried.ran, near).items():
+                if name in D and len(change) == len(D[name]):
+                    D[name] = torch.maximum(D[name], change)
+            beyond = {name: bad & ~(gaps[name].rows <= TIMES_CONDITIONING * D[name]) for name, bad in beyond.items()}
+            if not any(bool(bad.any()) for bad in beyond.values()):
+                break
+        self.conditioning = max(self.conditioning, *(float(d.max()) if d.numel() else 0.0 for d in D.values()))
+        self.excused += int((before & ~self._rows(beyond, tried)).sum())
+        return beyond, {name: torch.maximum(allowed[name], TIMES_CONDITIONING * D[name]) for name in allowed}
+
+    @staticmethod
+    def _rows(beyond: dict[str, Tensor], tried: Tried) -> Tensor:
+        rows = torch.zeros(tried.call.rows, dtype=torch.bool)
+        for bad in beyond.values():
+            rows |= _of_call(bad, tried.call.rows)
+        return rows
+
+    def _nudged_input(self, call: Call) -> Nudge:
+        """One ulp of what was given, for inputs that are already in the precision of the judge."""
+        given = iter(call.tensors)
+        return lambda _: self.nudge(next(given))
+
+
+def _of_call(bad: Tensor, rows: int) -> Tensor:
+    """Bad rows of an output as rows of the inputs; all of them if the output has others."""
+    bad = bad.cpu()
+    return bad if len(bad) == rows else torch.full((rows,), bool(bad.any()))
+
+
+def _gaps(a: Ran, b: Ran) -> dict[str, Gap]:
+    """For everything that a call gives, how far it is from what the other gives."""
+    missing = a.found.keys() ^ b.found.keys()
+    if missing:
+        raise InvalidValue(f"one model gives {sorted(missing)[0]} and the other does not; nothing to compare")
+    found: dict[str, Gap] = {}
+    for name, x in a.found.items():
+        y = b.found[name]
+        if isinstance(x, float) and isinstance(y, float):
+            x, y = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            found[name] = _exactly(bool(type(x) is type(y) and (x is y or _equal(x, y))))
+            continue
+        if x.shape != y.shape:
+            raise InvalidValue(f"{name} has shapes {tuple(x.shape)} and {tuple(y.shape)}; nothing to compare")
+        if x.is_floating_point() or x.is_complex():
+            found[name] = gap_by_rows(x, y)
+        else:
+            different = (as_rows(x) != as_rows(y)).any(dim=1)
+            rows = torch.where(different, torch.inf, 0.0).to(torch.float64)
+            found[name] = Gap(rows, torch.zeros_like(rows))
+    return found
+
+
+def _equal(x: Any, y: Any) -> bool:
+    if not isinstance(x, bool | int | str | bytes | torch.Size | torch.dtype | torch.device):
+        return True  # an object without numbers that we could open
+    return bool(x == y)
+
+
+def _exactly(same: bool) -> Gap:
+    return Gap(torch.tensor([0.0 if same else torch.inf], dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
+
+
+def _changes(a: Ran, b: Ran) -> dict[str, Tensor]:
+    """How far every row of every output moves; infinitely if it holds whole numbers and they change."""
+    found: dict[str, Tensor] = {}
+    for name, x in a.tensors.items():
+        y = b.found.get(name)
+        if not isinstance(y, Tensor) or y.shape != x.shape:
+            continue
+        u, v = as_rows(x), as_rows(y)
+        change = torch.where(u.isfinite() & v.isfinite(), (u - v).abs(), 0.0)
+        largest = change.amax(dim=1) if change.shape[1] else change.new_zeros(len(change))
+        whole = not (x.is_floating_point() or x.is_complex())
+        found[name] = torch.where(largest > 0, torch.inf, 0.0).to(largest) if whole else largest
+    return found
+
+
+def judge(
+    original: nn.Module,
+    small: nn.Module,
+    inputs: Any,
+    *,
+    shipped: nn.Module | None = None,
+    explored: Explored | None = None,
+    generator: torch.Generator | None = None,
+) -> Certificate:
+    """Whether a small model with float64 weights is the same function as the original, whatever dtype that has.
+
+    Each row of each output is within ``max(64 eps scale(row), 10 D(x))`` in float64, on the given inputs and on those
+    others that the original accepts; D is what one ulp of float64 in weights and inputs does to the original.
+
+    Parameters
+    ----------
+    original, small : nn.Module
+        Neither is changed.
+    inputs : Tensor, or tuple with one entry for each argument
+    shipped : nn.Module, optional
+        The small model in the dtype that ships, for the figures beside the verdict; the small one itself by default.
+    explored : Explored, optional
+        What is already known of the original.
+    generator : torch.Generator, optional
+        For other inputs and for the perturbations behind D.
+    """
+    generator = generator if generator is not None else torch.Generator().manual_seed(0)
+    call = as_call(inputs)
+    explorer = Explorer(original, generator)
+    explored = explored if explored is not None else explorer.explore(call)
+    float64 = explored.precision.float64
+
+    def nudge(value: Tensor) -> Tensor:
+        return nudged(as_float64(value) if float64 else value, generator)
+
+    judging = _Judge(original, small, explored.precision, nudge)
+    return _certificate(judging, explorer, explored, original, small if shipped is None else shipped)
+
+
 def verify(
-    a: nn.Module, b: nn.Module, inputs: Tensor | Sequence[Tensor], *, generator: torch.Generator | None = None
+    a: nn.Module, b: nn.Module, inputs: Tensor | Sequence[Any], *, generator: torch.Generator | None = None
 ) -> Certificate:
     """Measure how equal two modules are on the given inputs; `radnet.verify` says more, and takes files too."""
     for name, model in (("first", a), ("second", b)):
         if not isinstance(model, nn.Module):
             raise InvalidType(f"verify needs two modules; the {name} is a {type(model).__name__}")
         check_mode(model, name)
-    given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
-    _check_inputs(a, given)
-    if len(given) > 1 or not _gives_one_tensor(a, given[0]):
-        a, b = _Flat(a, given[1:]), _Flat(b, given[1:])
-    x = given[0]
-    generator = generator if generator is not None else torch.Generator(x.device).manual_seed(0)
-    with torch.no_grad(), substituted(a, as_it_is), substituted(b, as_it_is):
-        values = a(x)
-        gap = gap_of(values, b(x))
-        with _watching_jumps(a, x.shape[0], torch.finfo(values.dtype).eps) as at_jump:
-            exact = in_float64(a)(x)
-        gap64 = gap_of(exact, in_float64(b)(x))
-    D = conditioning(a, x, generator=generator)
-    judged = ~at_jump.to(gap.rows.device)
-    beyond = judged & ~(gap.rows <= ULPS * gap.eps * gap.scale)
-    finite = values.reshape(len(x), -1).isfinite().all(dim=1)
-    failed = (beyond & ~(gap.rows <= TIMES_CONDITIONING * D)) | ~finite
-    return Certificate(
-        rows=x.shape[0],
-        dtype=str(values.dtype).removeprefix("torch."),
-        max_gap=gap.max,
-        mean_gap=gap.mean,
-        max_gap64=gap64.max,
-        mean_gap64=gap64.mean,
-        scale=gap.scale,
-        ulps=gap.ulps,
-        conditioning=float(D.max()),
-        rows_at_jump=int(at_jump.sum()),
-        rows_ill_conditioned=int((beyond & ~failed).sum()),
-        rows_failed=int(failed.sum()),
-        rows_not_finite=int((~finite).sum()),
+    call = as_call(inputs)
+    check_inputs(call)
+    generator = generator if generator is not None else torch.Generator().manual_seed(0)
+    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+        explorer = Explorer(a, generator)
+        try:
+            explored = explorer.explore(call, exact=False)
+        except InvalidValue:
+            raise
+        except Exception as error:
+            raise does_not_run(a, error) from error
+        float64 = explored.precision.float64
+
+        def nudge(value: Tensor) -> Tensor:
+            moved = nudged(value.detach(), generator)
+            return as_float64(moved) if float64 else moved
+
+        try:
+            return _certificate(_Judge(a, b, explored.precision, nudge), explorer, explored, a, b)
+        except InvalidValue:
+            raise
+        except Exception as error:
+            raise InvalidValue(
+                f"the second model does not run on the inputs of the first ({type(error).__name__}: {error})"
+            ) from error
+
+
+def does_not_run(model: nn.Module, error: Exception) -> InvalidValue:
+    """What is said of a model that raises."""
+    return InvalidValue(
+        f"{type(model).__name__} does not run on the given inputs ({type(error).__name__}: {error}); give inputs of the "
+        "shape and dtype it takes, as a tensor or as a tuple with one entry for each argument"
     )
 
 
-def _check_inputs(model: nn.Module, given: Sequence[Any]) -> None:
-    if not given or not isinstance(given[0], Tensor) or given[0].ndim < 1 or given[0].numel() == 0:
-        raise InvalidValue("verify needs a tensor of inputs with at least one row")
-    for x in given:
-        if not isinstance(x, Tensor):
-            raise InvalidType(f"an input is a {type(x).__name__}; verify needs tensors")
-        looked_up = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in model.modules())
-        if x.is_complex() or not (x.is_floating_point() or looked_up):
-            raise InvalidType(f"the inputs are {x.dtype}; verify needs floating point, or integers for embeddings")
-        if x.is_floating_point() and not bool(x.isfinite().all()):
+def _certificate(
+    judging: _Judge, explorer: Explorer, explored: Explored, original: nn.Module, shipped: nn.Module
+) -> Certificate:
+    given = explored.given
+    gaps, failed, broken = judging.compare(given)
+    at_jump = int(given.at_jump.sum())
+    for tried in (*_drawn_anew(explorer, given), *explored.others):
+        try:
+            _, bad, not_alike = judging.compare(tried)
+        except Exception as error:  # it runs on these inputs, the other does not
+            judging.failures.append(f"the other model fails at {tried.call.what} ({type(error).__name__}: {error})")
+            continue
+        if tried.call.what == REDRAWN:
+            failed[given.at_jump] |= bad
+            broken[given.at_jump] |= not_alike
+    F, G = run(copied(original, torch.clone), given.call), run(copied(shipped, torch.clone), given.call)
+    own = {name: x for name, x in F.tensors.items() if x.is_floating_point() or x.is_complex()}
+    in_dtype = {name: gap for name, gap in _gaps(F, G).items() if name in own}
+    not_finite = torch.zeros(given.call.rows, dtype=torch.bool)
+    for name, x in own.items():
+        lost = (as_rows(x).isfinite() & ~as_rows(G.tensors[name]).isfinite()).any(dim=1)
+        not_finite |= _of_call(lost, given.call.rows)
+        if bool(lost.any()):
+            judging.failures.append(f"{name} is not finite in {_name(x.dtype)} where the original is")
+    dtype = next((x.dtype for x in own.values()), torch.get_default_dtype())
+    scale = _largest(as_rows(x).abs().where(as_rows(x).isfinite(), 0.0) for x in own.values())
+    max_gap = _largest(gap.rows for gap in in_dtype.values())
+    unit = torch.finfo(dtype).eps * scale if dtype.is_floating_point else 0.0
+    floats = [name for name, x in given.ran.tensors.items() if x.is_floating_point() or x.is_complex()]
+    return Certificate(
+        rows=given.call.rows,
+        dtype=_name(dtype),
+        max_gap=max_gap,
+        mean_gap=_mean((F.tensors[name], G.tensors[name]) for name in own),
+        max_gap64=_largest(gap.rows for name, gap in gaps.items()),
+        mean_gap64=_mean((given.ran.tensors[name], judging.last[name]) for name in floats),
+        scale=scale,
+        ulps=max_gap / unit if unit > 0 else (0.0 if max_gap == 0 else float("inf")),
+        conditioning=judging.conditioning,
+        rows_at_jump=at_jump,
+        rows_ill_conditioned=judging.excused,
+        rows_failed=int((failed | not_finite).sum()),
+        rows_not_finite=int((broken | not_finite).sum()),
+        rows_judged=judging.judged,
+        rounding=_largest(
+            (as_rows(x) - as_rows(given.ran.tensors[name])).abs().nan_to_num(nan=0.0, posinf=0.0)
+            for name, x in own.items()
+            if given.ran.tensors[name].shape == x.shape
+        ),
+        judged_in="float64" if explored.precision.float64 else _name(dtype),
+        tried=tuple(shapes_tried(explored)),
+        failures=tuple(judging.failures),
+    )
+
+
+REDRAWN = "rows drawn anew"
+
+
+def _drawn_anew(explorer: Explorer, given: Tried) -> list[Tried]:
+    """Rows that came near a jump, a little elsewhere; as long as some of them are still there, again."""
+    if not bool(given.at_jump.any()):
+        return []
+    index = given.at_jump.nonzero()[:, 0]
+    for _ in range(4):
+        call = redrawn(given.call, index, explorer.generator, REDRAWN)
+        try:
+            tried = explorer.recorded(call)[0]
+        except Exception:
+            return []
+        if not bool(tried.at_jump.any()):
+            break
+    return [tried]
+
+
+def _largest(tensors: Any) -> float:
+    return max((float(x.max()) for x in tensors if x.numel()), default=0.0)
+
+
+def _mean(pairs: Any) -> float:
+    total, count = 0.0, 0
+    for x, y in pairs:
+        u, v = as_rows(x), as_rows(y)
+        same = (u == v) | (u.isnan() & v.isnan())
+        total += float(torch.where(same, 0.0, (u - v).abs()).nan_to_num(nan=torch.inf).sum())
+        count += u.numel()
+    return total / count if count else 0.0
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _shipped_eps(model: nn.Module) -> float:
+    dtypes = [p.dtype for p in model.parameters() if p.is_floating_point()]
+    return max((torch.finfo(dtype).eps for dtype in dtypes), default=torch.finfo(torch.float32).eps)
+
+
+def as_call(given: Any) -> Call:
+    """The arguments of a model from what somebody gives: a tensor, or one entry for each argument."""
+    if isinstance(given, Call):
+        return given
+    if isinstance(given, Tensor):
+        return Call((given.detach(),))
+    if isinstance(given, list | tuple):
+        return Call(tuple(given)).mapped(Tensor.detach)
+    raise InvalidType(
+        f"the inputs are a {type(given).__name__}; give a tensor, or a tuple with one entry for each argument of forward "
+        "(torch.as_tensor makes a tensor of an array)"
+    )
+
+
+def check_inputs(call: Call) -> None:
+    """Refuse inputs on which nothing can be measured."""
+    if not call.tensors:
+        raise InvalidValue("there is no tensor among the inputs; give a tensor of inputs with at least one row")
+    for x in call.tensors:
+        if x.device.type == "meta" or x.layout != torch.strided or x.is_quantized:
+            raise InvalidValue("an input is sparse, quantised or on the meta device; give ordinary tensors")
+        if x.is_floating_point() and x.element_size() == 1:
+            raise InvalidType(f"an input is {x.dtype}, in which nothing can be computed; give float16 or longer")
+        if (x.is_floating_point() or x.is_complex()) and not bool(x.isfinite().all()):
             raise InvalidValue("the inputs hold NaN or infinite values; a certificate needs finite ones")
-
-
-def _gives_one_tensor(model: nn.Module, x: Tensor) -> bool:
-    with torch.no_grad(), substituted(model, as_it_is):
-        out = model(x)
-    return isinstance(out, Tensor) and out.ndim > 0 and len(out) == len(x)
-
-
-class _Flat(nn.Module):
-    """A model as a function of its first input, all that it gives in one tensor, a row for each row of the input."""
-
-    def __init__(self, model: nn.Module, others: Sequence[Tensor]) -> None:
-        super().__init__()
-        self.model = model
-        self.others = list(others)
-
-    def forward(self, x: Tensor) -> Tensor:
-        dtype = next((p.dtype for p in self.model.parameters() if p.is_floating_point()), x.dtype)
-        rest = [y.to(dtype) if y.is_floating_point() else y for y in self.others]
-        found = [y for y in _tensors(self.model(x, *rest)) if y.is_floating_point()]
-        if not found:
-            raise InvalidType("the model gives no floating-point tensor; there is nothing to compare")
-        rows = len(x)
-        flat = [y.reshape(rows, -1) if y.ndim and len(y) == rows else y.reshape(1, -1).expand(rows, -1) for y in found]
-        return torch.cat(flat, dim=1)
-
-
-def _tensors(output: Any) -> Iterator[Tensor]:
-    if isinstance(output, Tensor):
-        yield output
-    elif isinstance(output, Mapping):
-        for value in output.values():
-            yield from _tensors(value)
-    elif isinstance(output, list | tuple):
-        for value in output:
-            yield from _tensors(value)
+    if all(x.ndim == 0 for x in call.tensors) or any(x.numel() == 0 for x in call.tensors[:1]):
+        raise InvalidValue("a tensor of inputs with at least one row is needed")
 
 
 def check_mode(model: nn.Module, name: str) -> None:
@@ -195,39 +488,3 @@ def check_mode(model: nn.Module, name: str) -> None:
         raise InvalidValue(
             f"the {name + ' ' if name else ''}model has parameters that are not initialised yet; run it once first"
         )
-
-
-@contextmanager
-def _watching_jumps(model: nn.Module, rows: int, eps: float) -> Iterator[Tensor]:
-    """While the model runs, note which rows come within 64 eps of a jump of some activation's profile."""
-    seen = torch.zeros(rows, dtype=torch.bool)
-
-    def look(rho: nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        v = inputs[0] if inputs else next(iter(keywords.values()))
-        if isinstance(rho, RadialActivation) and len(v) == rows:
-            seen.logical_or_(near_jump(rho, v.detach(), eps).cpu())
-
-    watched = [m for m in model.modules() if isinstance(m, RadialActivation) and m.jumps]
-    handles = [m.register_forward_pre_hook(look, with_kwargs=True) for m in watched]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def near_jump(rho: RadialActivation, v: Tensor, eps: float) -> Tensor:
-    """For each row (first axis) of v, whether some norm is within 64 eps of a jump of the profile.
-
-    >>> from radnet.activations import StepReLU
-    >>> near_jump(StepReLU(), torch.tensor([[1.0, 0.0], [1.1, 0.0]]), eps=1e-7)
-    tensor([ True, False])
-    """
-    sizes = block_sizes(rho.blocks or 1, v.shape[rho.dim])
-    parts = [torch.linalg.vector_norm(part, dim=rho.dim, keepdim=True) for part in v.split(sizes, rho.dim)]
-    r = torch.cat(parts, dim=rho.dim)
-    t = 0.0 if rho.shift is None else float(rho.shift)
-    near = torch.zeros_like(r, dtype=torch.bool)
-    for jump in rho.jumps:
-        near |= (r - t - jump).abs() <= ULPS * eps * max(1.0, abs(t + jump), abs(t))
-    return near.reshape(v.shape[0], -1).any(dim=1)

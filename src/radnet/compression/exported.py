@@ -7,15 +7,28 @@ found by the parameter they use, and the rest by name.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
-from .memory import overwritten
-from .operations import UNKNOWN, Kind, Shapes, mean_kind, permute_kind, pool_kind, reshape_kind
-from .program import CHANGED, Step, Value, module_kind, whole_module, with_operands
+from ..measuring import Call, Float64, as_float64
+from .memory import CHANGED, Step, Value, Values, Watched, steps_of
+from .operations import (
+    UNKNOWN,
+    Kind,
+    Operation,
+    adaptive_kind,
+    flatten_kind,
+    mean_kind,
+    permute_kind,
+    pool_kind,
+    reshape_kind,
+)  # fmt: skip
+from .program import fitted, module_kind, whole_module
 
 _LAYERS = {
     "aten.linear.default": ("linear", 0, 1),
@@ -29,10 +42,37 @@ _LAYERS = {
 }
 
 
-def trace_exported(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
-    """The steps of a model on the given inputs; raises whatever `torch.export` raises."""
-    program = torch.export.export(model, tuple(inputs), strict=False)
-    return list(_Reader(model, program).steps())
+def trace_exported(model: nn.Module, inputs: Sequence[Any] | Call, wide: nn.Module | None = None) -> list[Step]:
+    """The steps of a model on the given inputs; raises whatever `torch.export` raises.
+
+    Parameters
+    ----------
+    model : nn.Module
+    inputs : sequence, or Call
+    wide : nn.Module, optional
+        The copy whose modules the steps are to name; the model itself by default.
+    """
+    call = (inputs if isinstance(inputs, Call) else Call(tuple(inputs))).mapped(lambda x: x.detach().clone())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about itself
+        program = torch.export.export(model, call.args, dict(call.kwargs), strict=False)
+    ran = Watched(program.graph_module)
+    with torch.no_grad(), Float64():
+        ran.run(*_arguments(program, call))
+    return list(_Reader(model if wide is None else wide, program, ran).steps())
+
+
+def _arguments(program: torch.export.ExportedProgram, call: Call) -> Iterator[Any]:
+    """What the placeholders of an exported graph take: parameters, buffers, constants, and the inputs, flattened."""
+    given = iter(tree_leaves((call.args, dict(call.kwargs))))
+    kinds = torch.export.graph_signature.InputKind
+    for spec in program.graph_signature.input_specs:
+        name = str(spec.target)
+        if spec.kind == kinds.USER_INPUT:
+            x = next(given)
+        else:
+            x = program.state_dict.get(name, program.constants.get(name))
+        yield as_float64(x.detach()) if isinstance(x, Tensor) else x
 
 
 class _Call(NamedTuple):
@@ -45,56 +85,43 @@ class _Call(NamedTuple):
 
 
 class _Reader:
-    def __init__(self, model: nn.Module, program: torch.export.ExportedProgram) -> None:
+    def __init__(self, model: nn.Module, program: torch.export.ExportedProgram, ran: Watched) -> None:
         signature = program.graph_signature
-        self.model, self.graph = model, program.graph_module.graph
+        self.model, self.graph, self.ran = model, program.graph_module.graph, ran
         self.states = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.states.update(getattr(signature, "inputs_to_lifted_tensor_constants", {}))
-        self.values: dict[fx.Node, Value] = {}
-        self.changed = _changed_in_place(self.graph)
         self.whole: dict[str, bool] = {}
         self.calls = self._whole_calls()
 
     def steps(self) -> Iterator[Step]:
         """All steps, in order."""
-        for node in self.graph.nodes:
-            call = self.calls.get(node)
+        return steps_of(list(self.graph.nodes), self.ran, self._step)
+
+    def _step(self, node: fx.Node, now: Values) -> Step | None:
+        call = self.calls.get(node)
+        if call is not None:
             same = _same_tensor(node)
-            if call is not None and same in self.values:
-                self.values[node] = self.values[same]  # a conversion to the dtype it has is the tensor itself
-            if call is not None:
-                if node is call.last:
-                    yield self._call(node, call)
-                elif call.broken:
-                    yield self._unknown(node, call.broken, call.path)
-                continue
-            if node.op == "output":
-                yield Step("output", "output", self._inputs(node), None)
-            elif node.op == "placeholder":
-                step = self._placeholder(node)
-                if step is not None:
-                    yield step
-            elif "_assert" not in str(node.target):
-                yield self._operation(node)
-
-    def _value(self, node: fx.Node) -> Value | None:
-        found = node.meta.get("val")
-        if not isinstance(found, Tensor):
+            if node is call.last:
+                return self._call(node, call, now)
+            if call.broken:
+                return self._unknown(node, call.broken, now, call.path)
+            if same in now:
+                now[node] = now[same]  # a conversion to the dtype it has is the tensor itself
             return None
-        self.values[node] = Value(node.name, tuple(int(k) for k in found.shape), found.dtype)
-        return self.values[node]
-
-    def _inputs(self, node: fx.Node) -> tuple[Value, ...]:
-        return tuple(self.values[n] for n in node.all_input_nodes if n in self.values)
+        if node.op == "output":
+            return Step("output", "output", _inputs(node, now), None)
+        if node.op == "placeholder":
+            return self._placeholder(node)
+        return None if "_assert" in str(node.target) else self._operation(node, now)
 
     def _placeholder(self, node: fx.Node) -> Step | None:
         if node.name not in self.states:
-            return Step("input", node.name, (), self._value(node))
+            return Step("input", node.name, (), self.ran.value(node))
         plain = [user for user in node.users if self._layer(user) is None and user not in self.calls]
         if not plain:
             return None
         path = self.states[node.name]
-        return Step("parameter", path, (), self._value(node), None, path)
+        return Step("parameter", path, (), self.ran.value(node), None, path)
 
     def _layer(self, node: fx.Node) -> tuple[str, nn.Module, str, fx.Node] | None:
         """Kind, module, path and input of an operation that belongs to a layer of a class we know."""
@@ -124,23 +151,18 @@ class _Reader:
         except AttributeError:
             return None
 
-    def _operation(self, node: fx.Node) -> Step:
+    def _operation(self, node: fx.Node, now: Values) -> Step:
         layer = self._layer(node)
-        if layer is not None:
+        if layer is not None and layer[3] in now:
             kind, module, path, x = layer
-            read = (self.values[x],) if x in self.values else ()
-            return Step(kind, path, read, self._value(node), module, path, changed=node in self.changed)
-        if node in self.changed:
-            return self._unknown(node, CHANGED)
-        inputs, made = self._inputs(node), self._value(node)
-        kind, options = _kind(node, {n: value.shape for n, value in self.values.items()})
-        if kind in ("add", "cat"):
-            kind, inputs = with_operands(kind, node, self.values)
-        return Step(kind, _name(node), inputs, made, None, None, options)
+            return Step(kind, path, (now[x],), self.ran.value(node), module, path)
+        op = Operation.of(node, self.ran)
+        kind, options = _kind(op)
+        kind, options, inputs = fitted(kind, options, op, now)
+        return Step(kind, _name(node), inputs, self.ran.value(node), None, None, options)
 
-    def _unknown(self, node: fx.Node, why: str, path: str | None = None) -> Step:
-        inputs = self._inputs(node)
-        return Step("unknown", path or _name(node), inputs, self._value(node), None, None, {"why": why})
+    def _unknown(self, node: fx.Node, why: str, now: Values, path: str | None = None) -> Step:
+        return Step("unknown", path or _name(node), _inputs(node, now), self.ran.value(node), options={"why": why})
 
     # --- calls of modules that stay whole
 
@@ -168,7 +190,8 @@ class _Reader:
             leaving = [n for n in outside if _same_tensor(n) is None or _same_tensor(n) in inside]
             entering = [m for n in nodes for m in n.all_input_nodes if m not in inside and m not in fixed]
             broken = None
-            if inside & self.changed:
+            held = set().union(*(self.ran.storages(n) for n in entering), set())
+            if any(self.ran.written.get(n, set()) & held for n in nodes):
                 broken = CHANGED
             elif len(leaving) != 1 or len(set(entering)) != 1:
                 broken = "is used from inside"
@@ -184,25 +207,29 @@ class _Reader:
                 self.whole[path] = False
         return self.whole[path]
 
-    def _call(self, node: fx.Node, call: _Call) -> Step:
-        if call.broken:
-            return self._unknown(node, call.broken, call.path)
+    def _call(self, node: fx.Node, call: _Call, now: Values) -> Step:
+        if call.broken or call.input not in now:
+            return self._unknown(node, call.broken or "reads something that is not followed", now, call.path)
         module = self.model.get_submodule(call.path)
         kind, options = module_kind(module)
-        inputs = (self.values[call.input],) if call.input is not None and call.input in self.values else ()
-        return Step(kind, call.path, inputs, self._value(node), module, call.path, options)
+        return Step(kind, call.path, (now[call.input],), self.ran.value(node), module, call.path, options)
 
 
-def _kind(node: fx.Node, shapes: Shapes) -> Kind:
+def _inputs(node: fx.Node, now: Values) -> tuple[Value, ...]:
+    return tuple(now[n] for n in node.all_input_nodes if n in now)
+
+
+def _kind(op: Operation) -> Kind:
     """What the analysis calls an operation."""
-    target, args = str(node.target), node.args
+    node, args = op.node, op.args
+    target = str(node.target)
     if target in ("aten.cat.default", "aten.concat.default"):
         return "cat", {"dim": _at(args, 1, 0)}
     if target == "aten.flatten.using_ints":
-        return "flatten", {"start": _at(args, 1, 0), "end": _at(args, 2, -1)}
+        return flatten_kind(_at(args, 1, 0), _at(args, 2, -1))
     if target in ("aten.view.default", "aten.reshape.default"):
-        return reshape_kind(node, args[1:], shapes)
-    if target == "aten.mean.dim":
+        return reshape_kind(op, args[1:])
+    if target == "aten.mean.dim" and not op.kwargs:
         return mean_kind(args[1], _at(args, 2, False))
     if target == "aten.slice.Tensor":
         return "slice", {"dims": [_at(args, 1, 0)], "dropped": []}
@@ -213,16 +240,24 @@ def _kind(node: fx.Node, shapes: Shapes) -> Kind:
     if target == "aten.transpose.int":
         return permute_kind(args[1:], "transpose")
     if target.startswith("aten.adaptive_avg_pool"):
-        return "pool", {"zeros": False}
+        return adaptive_kind(_pooled_axes(target))
     if target in ("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default"):
-        return pool_kind(_at(args, 3, 0), _at(args, 5, True), _at(args, 6))
-    if _same_tensor(node) is not None:
-        return "same", {}
-    if target in ("aten.contiguous.default", "aten.clone.default", "aten.alias.default"):
+        return pool_kind(_pooled_axes(target), _at(args, 3, 0), _at(args, 5, True), _at(args, 6))
+    if target in _CONVERSIONS and op.floating:  # rounding is not part of the function a model stands for
         return "same", {}
     if target in _DROPOUT and args[2] is False:
         return "same", {}
     return _arithmetic_kind(node)
+
+
+_CONVERSIONS = (
+    "aten.to.dtype", "aten._to_copy.default", "aten.to.dtype_layout", "aten.to.device", "aten.contiguous.default",
+    "aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.detach_.default", "aten.to.other",
+)  # fmt: skip
+
+
+def _pooled_axes(target: str) -> int:
+    return int(target[target.index("pool") + 4])
 
 
 def _at(args: Sequence[Any], place: int, default: Any = None) -> Any:
@@ -262,24 +297,3 @@ def _same_tensor(node: fx.Node) -> Any:
 def _name(node: fx.Node) -> str:
     lines = (node.meta.get("stack_trace") or node.stack_trace or "").strip().splitlines()
     return f"{node.target} ({lines[-1].strip()})" if lines else str(node.target)
-
-
-def _changed_in_place(graph: fx.Graph) -> set[fx.Node]:
-    """Tensors that are written into, with all that may share their memory."""
-    changed: set[fx.Node] = set()
-    for node in graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is not None and schema.is_mutable:
-            changed |= overwritten(node, [a for a in node.args[:1] if isinstance(a, fx.Node)], _sources)
-    return changed
-
-
-def _sources(node: fx.Node) -> Sequence[fx.Node]:
-    """Whose memory an operation may give back."""
-    if node.op != "call_function":
-        return ()
-    schema = getattr(node.target, "_schema", None)
-    if schema is not None and schema.is_mutable:
-        return node.all_input_nodes[:1]
-    shares = schema is None or any(r.alias_info is not None for r in schema.returns) or "dropout" in str(node.target)
-    return node.all_input_nodes if shares else ()

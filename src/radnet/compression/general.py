@@ -1,24 +1,28 @@
-"""Compress any module that has radial parts: analysis, bases, surgery on a copy, certificate."""
+"""Compress any module that has radial parts: explore, trace, fold, follow, bases, surgery on a copy."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidValue
+from ..measuring import Call, copied
 from .bases import Layout, SpaceReport, lay_out, reports
 from .bounds import Bound, bound
+from .exploring import Explored, Explorer
 from .exported import trace_exported
 from .features import Feature
 from .graph import Analysis, Use, double
 from .growing import grow
+from .memory import Step
 from .norms import fold
 from .picture import Edge
-from .program import Step, trace
+from .program import trace_recorded
 from .rewriting import rewritten
 from .spans import AffineSet, basis_of
 from .surgery import Change, block_widths, changes, install
@@ -28,37 +32,47 @@ ModelT = TypeVar("ModelT", bound=nn.Module)
 
 @dataclass(frozen=True, eq=False)
 class Smaller(Generic[ModelT]):
-    """A smaller copy of a model, and what became of its spaces."""
+    """A smaller copy of a model in the dtype that ships and in float64, and what became of its spaces."""
 
     network: ModelT
+    wide: ModelT
     spaces: tuple[SpaceReport, ...]
     traced_by: str
     bound: Bound | None
     edges: tuple[Edge, ...]
+    explored: Explored
 
 
 def compress_model(
     model: ModelT,
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Any] | Call,
     *,
     tol: float | None = None,
     data: Tensor | None = None,
     rewrite: bool = False,
+    generator: torch.Generator | None = None,
 ) -> Smaller[Any]:
-    """A copy of the model with every space in its smallest basis; nothing is measured yet."""
-    small = copy.deepcopy(model)
-    follow, way = (trace, "torch.fx") if rewrite else _way_to_trace(small, inputs)
-    steps = follow(small, inputs)
-    while fold(small, steps):
-        steps = follow(small, inputs)
+    """A copy of the model with every space in its smallest basis; it is not judged yet."""
+    call = inputs if isinstance(inputs, Call) else Call(tuple(inputs))
+    explorer = Explorer(model, generator if generator is not None else torch.Generator().manual_seed(0))
+    explored = explorer.explore(call, data=data is not None, exact=tol is None, arguments=not rewrite)
+    small = explored.precision.copy(model)
+    follow = _Follower(explored, explorer, rewrite)
+    programs = follow.programs(small)
+    while fold(small, [step for steps in programs for step in steps]):
+        programs = follow.programs(small)
+    steps = [step for program in programs for step in program]
     parameters = dict(small.named_parameters(remove_duplicate=False))
-    first = next((step.made.name for step in steps if step.kind == "input"), "")
-    analysis = Analysis(steps, parameters, {} if data is None else _hulls(first, data))
+    hulls = {} if data is None else _hulls([step.made.name for step in steps if step.kind == "input"][:1], data)
+    analysis = Analysis(steps, parameters, hulls)
+    for feature, why in (*_loops(analysis, programs), *_asked(analysis, explored.asked)):
+        analysis.pin(feature, why)
     ties = _ties(small)
     shared = _shared(analysis, ties, parameters)
+    half = _stored_in_half(model)
     pinned: set[Feature] = set()
     while True:
-        layout = lay_out(analysis, shared, tol)
+        layout = lay_out(analysis, shared, tol, narrow=half)
         if rewrite:
             grow(analysis, layout, shared)
         found = changes(analysis, layout)
@@ -68,10 +82,112 @@ def compress_model(
         for feature, why in conflicts.items():
             analysis.pin(feature, why)
         pinned |= conflicts.keys()
-    change = None if tol is None else bound(analysis, layout, steps, inputs)
+    change = None if tol is None else bound(analysis, layout, steps, call.tensors)
     install(small, found, analysis, layout)
-    network = rewritten(small, analysis, layout) if rewrite else small
-    return Smaller(network, tuple(reports(layout)), way, change, tuple(_edges(analysis, layout)))
+    wide = rewritten(small, explored.base, programs[0], analysis, layout) if rewrite else small
+    edges = tuple(_edges(analysis, layout))
+    return Smaller(as_shipped(wide, model), wide, tuple(reports(layout)), follow.way, change, edges, explored)
+
+
+class _Follower:
+    """Traces a model along every way that it is known to take."""
+
+    def __init__(self, explored: Explored, explorer: Explorer, rewrite: bool) -> None:
+        self.explored, self.explorer, self.rewrite = explored, explorer, rewrite
+        self.way = ""
+
+    def programs(self, small: nn.Module) -> list[list[Step]]:
+        """The steps along each way: by torch.fx where it sees what runs, by torch.export where it does not."""
+        if self.way == "torch.export":
+            return self._exported(small)
+        try:
+            found = self._traced(small)
+        except InvalidValue as error:
+            if self.rewrite or self.way:
+                raise
+            self.way = "torch.export"
+            self.explorer.climb(self.explored)
+            try:
+                return self._exported(small)
+            except Exception as second:
+                reason = (
+                    f"{type(second).__name__}: {str(second).strip().splitlines()[0] if str(second).strip() else ''}"
+                )
+                raise InvalidValue(f"{error}; nor can torch.export ({reason})") from error
+        self.way = "torch.fx"
+        return found
+
+    def _traced(self, small: nn.Module) -> list[list[Step]]:
+        found = []
+        for call, log in zip((self.explored.base, *self.explored.ways), self.explored.logs, strict=True):
+            traced = trace_recorded(small, call, self.explored.precision)
+            if not self.way and traced.log != log:
+                raise InvalidValue(
+                    f"{type(small).__name__} cannot be traced: while torch.fx looks, its forward does something else "
+                    "than when it runs"
+                )
+            found.append(traced.steps)
+        return found
+
+    def _exported(self, small: nn.Module) -> list[list[Step]]:
+        found = []
+        for call in (self.explored.base, *self.explored.ways):
+            inputs = self.explored.precision.inputs(call)
+            try:
+                found.append(trace_exported(small, inputs))
+            except Exception:  # it insists on a dtype: follow it in its own
+                found.append(trace_exported(as_shipped(small, self.explorer.model), call, small))
+        return found
+
+
+def as_shipped(wide: nn.Module, model: nn.Module) -> Any:
+    """A copy of a changed model whose numbers have the dtypes of the original's of the same name."""
+    tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
+    dtypes = {name: value.dtype for name, value in tensors}
+    out = copied(wide, torch.clone)
+    for path, m in out.named_modules(remove_duplicate=False):
+        prefix = f"{path}." if path else ""
+        for store in (m._parameters, m._buffers):
+            for name, value in store.items():
+                if value is None or not value.is_floating_point():
+                    continue
+                dtype = dtypes.get(
+                    prefix + name, dtypes.get(prefix + "weight", value.dtype)
+                )  # a new bias: its weight's
+                if isinstance(value, nn.Parameter):
+                    value.data = value.data.to(dtype)
+                else:
+                    store[name] = value.to(dtype)
+    return out
+
+
+def _stored_in_half(model: nn.Module) -> Any:
+    """Whether hidden numbers are float16, where a coordinate may overflow that no entry did."""
+    half = any(p.dtype == torch.float16 for p in model.parameters())
+    return (lambda feature: True) if half else None
+
+
+def _loops(analysis: Analysis, programs: Sequence[Sequence[Step]]) -> Iterator[tuple[Feature, str]]:
+    """What a module reads and writes that is called as often as an axis is long, or an argument says.
+
+    The set of what can stand there would have to be a fixed point of the loop; it is pinned instead.
+    """
+    counts = [Counter(step.path for step in steps if step.module is not None) for steps in programs]
+    looped = {path for count in counts for path in count if len({c[path] for c in counts}) > 1 and count[path] > 1}
+    for use in analysis.uses:
+        if use.step.path in looped:
+            for feature in (use.reads, use.writes):
+                if feature is not None:
+                    yield feature, f"{use.step.path} is called in a loop whose length depends on the inputs"
+
+
+def _asked(analysis: Analysis, asked: Mapping[str, set[str]]) -> Iterator[tuple[Feature, str]]:
+    """Features whose width the model's forward reads off a layer."""
+    for use in analysis.uses:
+        for name in sorted(asked.get(use.step.path or "", ())):
+            feature = use.reads if name.startswith("in_") else use.writes
+            if feature is not None:
+                yield feature, f"forward asks for {use.step.path}.{name}"
 
 
 def _edges(analysis: Analysis, layout: Layout) -> Iterator[Edge]:
@@ -83,22 +199,9 @@ def _edges(analysis: Analysis, layout: Layout) -> Iterator[Edge]:
         yield Edge(use.step.name, reads, writes)
 
 
-def _way_to_trace(model: nn.Module, inputs: Sequence[Tensor]) -> tuple[Callable[..., list[Step]], str]:
-    """torch.fx where it can follow the model, torch.export where it cannot."""
-    try:
-        trace(model, inputs)
-    except InvalidValue as error:
-        try:
-            trace_exported(model, inputs)
-        except Exception as second:
-            raise InvalidValue(f"{error}; nor can torch.export ({type(second).__name__})") from error
-        return trace_exported, "torch.export"
-    return trace, "torch.fx"
-
-
-def _hulls(name: str, data: Tensor) -> dict[tuple[str, int], AffineSet]:
+def _hulls(names: Sequence[str], data: Tensor) -> dict[tuple[str, int], AffineSet]:
     """What can stand along the last axis of an input, and along its channels if it is a picture."""
-    return {(name, dim): affine_hull(data, dim) for dim in {data.ndim - 1, min(1, data.ndim - 1)}}
+    return {(name, dim): affine_hull(data, dim) for name in names for dim in {data.ndim - 1, min(1, data.ndim - 1)}}
 
 
 def affine_hull(data: Tensor, dim: int = -1) -> AffineSet:

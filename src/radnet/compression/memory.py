@@ -1,81 +1,164 @@
-"""Operations that write into tensors which are there already, and who shares memory with those."""
+"""A graph run once: what every node made, where that lies in memory, and what it wrote into.
+
+A value is what a node's tensor holds at a moment. An operation that writes into memory gives every node whose tensor
+lies there a new value: readers from then on do not see what readers before saw. Whether an operation writes, and where,
+is taken from the schemas of what actually ran, and who shares memory from the addresses, so nothing depends on names.
+"""
 
 from __future__ import annotations
 
-import itertools
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from torch import fx, nn
+import torch
+from torch import Tensor, fx, nn
 
-from .operations import UNKNOWN, arithmetic_kind
+from ..errors import InvalidValue
+from .recording import Writes, storage_of
 
-IN_PLACE = (
-    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow,
-    operator.imatmul, operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift,
-)  # fmt: skip
-_ARITHMETIC = ("aten.add_.Tensor", "aten.sub_.Tensor", "aten.mul_.Tensor", "aten.div_.Tensor")
-_FRESH = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Embedding)
-
-Sources = Callable[[fx.Node], Sequence[fx.Node]]  # whose memory a node may give back
+CHANGED = "is changed in place"
 
 
-def changed_in_place(module: fx.GraphModule) -> set[fx.Node]:
-    """Nodes whose tensor some operation writes into, with all that share its memory."""
-    changed: set[fx.Node] = set()
-    for node in module.graph.nodes:
-        inplace = (
-            _writes_into_its_first(node)
-            or (node.op == "call_function" and node.kwargs.get("inplace"))
-            or (node.op == "call_function" and "out" in node.kwargs)
-            or (node.op == "call_module" and getattr(module.get_submodule(str(node.target)), "inplace", False))
-        )
-        if inplace:
-            changed |= overwritten(node, node.all_input_nodes, lambda n: _sources(n, module))
-    return changed
+@dataclass(eq=False)
+class Value:
+    """A tensor that flows through the model: its name in the trace, its shape and dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
 
 
-def overwritten(node: fx.Node, written: Sequence[fx.Node], sources: Sources) -> set[fx.Node]:
-    """What an operation in place leaves with other values than were computed there.
+@dataclass(eq=False)
+class Step:
+    """One operation: what kind, which module or parameter, tensors in, tensors out."""
 
-    None, for sums and multiples as in ``x += y``, if nobody looks at what was there before: then it does not matter
-    where the result is put.
+    kind: str
+    name: str
+    inputs: tuple[Value, ...]
+    output: Value | None
+    module: nn.Module | None = None
+    path: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    changed: bool = False
+    in_place: bool = False  # whether its result stands where its first operand stood
+
+    @property
+    def made(self) -> Value:
+        """The value it makes; every step of a known kind but the model's output makes one."""
+        if self.output is None:
+            raise InvalidValue(f"{self.name} gives no tensor; compress needs layers that do")
+        return self.output
+
+
+class Place(NamedTuple):
+    """Where a tensor lies: equal places are the same numbers."""
+
+    storage: int
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class Watched(fx.Interpreter):
+    """Runs a graph once, node by node, and keeps what has to be known of every node."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module, garbage_collect_values=False)  # addresses must not be used again
+        self.results: dict[fx.Node, Any] = {}
+        self.written: dict[fx.Node, set[int]] = {}
+        self._writes = Writes()
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Run one node."""
+        asserts = n.op == "call_function" and "_assert" in str(n.target)  # torch.export notes dtypes, which we change
+        with self._writes:
+            result = None if asserts else super().run_node(n)
+        self.results[n] = result
+        self.written[n] = self._writes.taken()
+        return result
+
+    def value(self, node: fx.Node) -> Value | None:
+        """The value a node makes; None if it makes no tensor."""
+        x = self.results.get(node)
+        return Value(node.name, tuple(x.shape), x.dtype) if isinstance(x, Tensor) else None
+
+    def place(self, node: fx.Node) -> Place | None:
+        """Where the tensor of a node lies; None if it makes none."""
+        x = self.results.get(node)
+        if not isinstance(x, Tensor):
+            return None
+        return Place(storage_of(x), x.storage_offset(), tuple(x.shape), x.stride())
+
+    def storages(self, node: fx.Node) -> set[int]:
+        """All memory that what a node gave lies in, also in tuples and lists."""
+        found, todo = set(), [self.results.get(node)]
+        while todo:
+            x = todo.pop()
+            if isinstance(x, Tensor):
+                found.add(storage_of(x))
+            elif isinstance(x, list | tuple):
+                todo += x
+            elif isinstance(x, dict):
+                todo += x.values()
+        return found
+
+
+Values = dict[fx.Node, Value]  # what the tensors of nodes hold at a moment
+Describe = Callable[[fx.Node, Values], Step | None]
+
+
+def steps_of(
+    nodes: Sequence[fx.Node], ran: Watched, describe: Describe, kept: Mapping[str, fx.Node] | None = None
+) -> Iterator[Step]:
+    """The steps of a graph, every one with the values its operands have at that moment.
+
+    Parameters
+    ----------
+    nodes : sequence of nodes
+    ran : Watched
+        The graph after it has run.
+    describe : callable
+        Gives the step of a node, whose output is ``ran.value(node)``; None for nodes that are no step.
+    kept : mapping, optional
+        Nodes whose tensors are left on the model, by the names they have there: outputs, in effect.
     """
-    if node.op != "call_module" and (arithmetic_kind(node) != UNKNOWN or str(node.target) in _ARITHMETIC):
-        earlier = set(itertools.takewhile(lambda n: n is not node, node.graph.nodes))
-        before = sharing(written[:1], lambda n: sources(n) if n in earlier else ())
-        ours = all(n.op not in ("placeholder", "get_attr") for n in before)
-        if ours and all(user in earlier or user is node for n in before for user in n.users):
-            return set()
-    return sharing([node, *written], sources)
+    now: Values = {}
+    storages: dict[fx.Node, set[int]] = {}
+    for node in nodes:
+        step = describe(node, now)
+        written = ran.written.get(node, set())
+        touched = [m for m in now if storages[m] & written] if written else []
+        if step is not None and touched:
+            yield from _after_writing(node, step, touched, now, ran)
+        elif step is not None:
+            yield step
+        if step is not None and step.output is not None:
+            now[node] = step.output
+            storages[node] = ran.storages(node)
+    for name, node in (kept or {}).items():
+        if node in now:
+            yield Step("unknown", name, (now[node],), None, options={"why": "is kept on the model"})
 
 
-def _writes_into_its_first(node: fx.Node) -> bool:
-    """Whether it is an operator like ``+=`` or a method like ``add_``."""
-    name = str(node.target)
-    method = node.op == "call_method" and name.endswith("_") and not name.startswith("__")
-    return method or (node.op == "call_function" and node.target in IN_PLACE)
-
-
-def _sources(node: fx.Node, module: fx.GraphModule) -> Sequence[fx.Node]:
-    """Whose memory a node may give back: we know only of layers and of arithmetic that they make their own."""
-    if _writes_into_its_first(node):
-        return node.all_input_nodes[:1]
-    if node.op == "call_module":
-        return () if type(module.get_submodule(str(node.target))) in _FRESH else node.all_input_nodes
-    if node.op not in ("call_method", "call_function"):
-        return ()
-    return node.all_input_nodes if arithmetic_kind(node) == UNKNOWN else ()
-
-
-def sharing(nodes: Sequence[fx.Node], sources: Sources) -> set[fx.Node]:
-    """The nodes, and everything that may share memory with one of them."""
-    found: set[fx.Node] = set()
-    todo = list(nodes)
-    while todo:
-        n = todo.pop()
-        if n in found or n.op == "output":
-            continue
-        found.add(n)
-        todo += [*sources(n), *(user for user in n.users if n in sources(user))]
-    return found
+def _after_writing(node: fx.Node, step: Step, touched: list[fx.Node], now: Values, ran: Watched) -> Iterator[Step]:
+    """The steps of an operation that wrote into tensors of earlier nodes; ``now`` gets their new values."""
+    first = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
+    there = ran.place(node)
+    in_place = step.kind in ("add", "scale") and first is not None and there == ran.place(first)
+    same = [m for m in touched if in_place and ran.place(m) == there]
+    others = [m for m in touched if m not in same]
+    affected = tuple(dict.fromkeys(now[m] for m in others))
+    if in_place:  # the same as out of place, if those that lie there too are read as the result from now on
+        step.in_place = True
+        if affected:
+            yield Step("unknown", step.name, affected, None, options={"why": CHANGED})
+        yield step
+    else:
+        inputs = tuple(dict.fromkeys((*step.inputs, *affected)))
+        yield Step("unknown", step.name, inputs, step.output, options={"why": CHANGED})
+    for m in same:
+        now[m] = step.made
+    for m in others:
+        old = now[m]
+        now[m] = Value(f"{old.name} after {node.name}", old.shape, old.dtype)

@@ -1,4 +1,4 @@
-"""A model as a list of steps between tensors, whichever way it was traced.
+"""A model as a list of steps between tensors, by `torch.fx`.
 
 `torch.fx` follows the model's own Python; radial activations and norm layers stay whole. Each step has a kind that the
 analysis knows ("linear", "add", "radial", ...), or "unknown" with the name of what it is.
@@ -7,14 +7,16 @@ analysis knows ("linear", "add", "radial", ...), or "unknown" with the name of w
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 import linecache
+import operator
 import os
 import textwrap
 import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,77 +25,134 @@ from torch import Tensor, fx, nn
 
 from ..activations import RadialActivation
 from ..errors import InvalidValue
-from ..network import RadNet
-from .memory import IN_PLACE, changed_in_place
-from .operations import Kind, argument, function_kind, pool_kind
+from ..measuring import Call, Precision, as_float64, attributes, copied, run_in_float64
+from .memory import CHANGED, Step, Value, Values, Watched, steps_of
+from .operations import Kind, Operation, adaptive_kind, argument, flatten_kind, function_kind, pool_kind
+from .recording import Recorder
+from .trust import (
+    ADAPTIVE_POOLS,
+    BATCH_NORMS,
+    CONVOLUTIONS,
+    DROPOUTS,
+    KNOWN,
+    POOLS,
+    class_of,
+    has_hooks,
+    stands_for,
+    why_not,
+)  # fmt: skip
 
-_CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
-_ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
-_SAME = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
+__all__ = ["CHANGED", "Step", "Value", "trace"]
 
-
-CHANGED = "is changed in place"
-
-
-@dataclass(eq=False)
-class Value:
-    """A tensor that flows through the model: its name in the trace, its shape and dtype."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-
-@dataclass(eq=False)
-class Step:
-    """One operation: what kind, which module or parameter, tensors in, tensors out."""
-
-    kind: str
-    name: str
-    inputs: tuple[Value, ...]
-    output: Value | None
-    module: nn.Module | None = None
-    path: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-    changed: bool = False  # whether something writes into what a layer made
-    in_place: bool = False  # whether its result stands where its first operand stood
-
-    @property
-    def made(self) -> Value:
-        """The value it makes; every step of a known kind but the model's output makes one."""
-        if self.output is None:
-            raise InvalidValue(f"{self.name} gives no tensor; compress needs layers that do")
-        return self.output
+IN_PLACE = (
+    operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ifloordiv, operator.imod, operator.ipow,
+    operator.imatmul, operator.iand, operator.ior, operator.ixor, operator.ilshift, operator.irshift,
+)  # fmt: skip
 
 
-def trace(model: nn.Module, inputs: Sequence[Tensor]) -> list[Step]:
-    """The steps of a model on the given inputs, by `torch.fx`.
+class Traced(NamedTuple):
+    """The steps of a model, and what ran when its graph did (see `recording`)."""
+
+    steps: list[Step]
+    log: list[Any]
+
+
+def trace(model: nn.Module, inputs: Sequence[Any] | Call) -> list[Step]:
+    """The steps of a model on the given inputs.
 
     Raises
     ------
     InvalidValue
         If the model cannot be traced: the message has the place and what would help.
     """
-    tracer = ModelTracer()
+    return trace_recorded(model, inputs if isinstance(inputs, Call) else Call(tuple(inputs))).steps
+
+
+def trace_recorded(model: nn.Module, call: Call, precision: Precision | None = None) -> Traced:
+    """The steps of a model and the log of the run in float64 that they were read from; raises like `trace`."""
+    tracer, precision = ModelTracer(), Precision() if precision is None else precision
     try:
-        graph = tracer.trace(model)
+        with _unchanged(model) as kept:
+            graph = tracer.trace(model, absent(model, call))
+            sides = {name: proxy.node for name, proxy in kept()}
+            module = fx.GraphModule(tracer.root, graph)
+        ran = Watched(module)
+        recorder = Recorder(model)
+        arguments = _flat_arguments(model, precision.inputs(call))
+        with ExitStack() as stack:
+            for context in (torch.no_grad(), *precision.modes(), recorder.whole(whole_modules(model)), recorder):
+                stack.enter_context(context)
+            stack.enter_context(_unchanged(model))
+            ran.run(*arguments)
     except Exception as error:
         raise InvalidValue(
             f"{type(model).__name__} cannot be traced ({_place(error)}{type(error).__name__}: {error}); control flow "
             "that depends on data, and writing into tensors, have to move out of forward"
         ) from error
-    module = fx.GraphModule(tracer.root, graph)
-    values = _Values(module)
-    with torch.no_grad():
-        values.run(*inputs)
-    return list(_steps(module, values.found))
+    return Traced(list(_steps(module, ran, sides)), recorder.log)
+
+
+def absent(model: nn.Module, call: Call) -> dict[str, Any]:
+    """The arguments of forward that the call does not give, with their defaults: constants of the program."""
+    names = _parameters_of(model)
+    given = {*list(names)[: len(call.args)], *call.kwargs}
+    return {name: p.default for name, p in names.items() if name not in given and p.default is not p.empty}
+
+
+def _flat_arguments(model: nn.Module, call: Call) -> list[Any]:
+    """What the placeholders of the graph take: the arguments that are given, in the order of forward."""
+    names = _parameters_of(model)
+    found = dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
+    return [found[name] for name in names if name in found] + list(call.args[len(names) :])
+
+
+def _parameters_of(model: nn.Module) -> Mapping[str, Any]:
+    kinds = inspect.Parameter
+    return {
+        name: p
+        for name, p in inspect.signature(model.forward).parameters.items()
+        if p.kind not in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
+    }
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[Callable[[], Iterator[tuple[str, fx.Proxy]]]]:
+    """Afterwards modules keep what they kept before; meanwhile, what they keep that belongs to the trace."""
+    before = [(m, dict(vars(m)), _contents(m)) for m in model.modules()]
+
+    def kept() -> Iterator[tuple[str, fx.Proxy]]:
+        for path, m in model.named_modules():
+            for name, value in attributes(m):
+                if isinstance(value, fx.Proxy):
+                    yield f"{path}.{name}" if path else name, value
+
+    try:
+        yield kept
+    finally:
+        for m, attributes_before, contents in before:
+            vars(m).clear()
+            vars(m).update(attributes_before)
+            for container, items in contents:
+                container.clear()
+                container.update(items) if isinstance(container, dict | set) else container.extend(items)
+
+
+def _contents(m: nn.Module) -> list[tuple[Any, Any]]:
+    """The containers among a module's attributes, with copies of what is in them."""
+    return [(value, value.copy()) for value in vars(m).values() if isinstance(value, list | dict | set)]
+
+
+def whole_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """The modules that are one step, by their first name."""
+    return {path: m for path, m in model.named_modules() if whole_module(m)}
 
 
 def whole_module(m: nn.Module) -> bool:
     """Modules that are one step, however many operations they are made of."""
-    known = isinstance(m, RadialActivation | nn.RMSNorm | nn.LayerNorm | nn.modules.batchnorm._BatchNorm)
-    return known or rms_norm(m) is not None
+    return stands_for(m, RadialActivation) or class_of(m, _NORMS) is not None or rms_norm(m) is not None
+
+
+_NORMS = (nn.RMSNorm, nn.LayerNorm, *BATCH_NORMS)
 
 
 class RMSNormOf(NamedTuple):
@@ -104,29 +163,44 @@ class RMSNormOf(NamedTuple):
     gain: Tensor | None
 
 
+#: what an RMSNorm may be made of: operations without branches, so that agreement at many scales is agreement
+_RMS_OPERATIONS = (
+    "aten.pow", "aten.mul", "aten.square", "aten.mean", "aten.add", "aten.rsqrt", "aten.sqrt", "aten.reciprocal",
+    "aten.div", "aten._to_copy", "aten.to.", "aten._fused_rms_norm", "aten.rms_norm", "aten.empty", "aten.view",
+)  # fmt: skip
+
+
 def rms_norm(m: nn.Module) -> RMSNormOf | None:
     """n, eps and gain of an RMSNorm: torch's, or one of the many others, which are tried out first."""
-    if type(m) is nn.RMSNorm:
-        return RMSNormOf(m.normalized_shape[0], m.eps, m.weight) if len(m.normalized_shape) == 1 else None
-    gain: Any = getattr(m, "weight", None)
+    if stands_for(m, nn.RMSNorm):
+        norm: Any = m
+        return RMSNormOf(norm.normalized_shape[0], norm.eps, norm.weight) if len(norm.normalized_shape) == 1 else None
+    gain: Any = m._parameters.get("weight")
     eps: Any = getattr(m, "variance_epsilon", getattr(m, "eps", None))
-    if not type(m).__name__.endswith("RMSNorm") or not isinstance(gain, nn.Parameter) or gain.ndim != 1:
+    named = type(m).__name__.endswith("RMSNorm") and not isinstance(m, nn.RMSNorm)
+    if not named or gain is None or gain.ndim != 1 or len(list(m.parameters())) != 1:
         return None
-    if len(list(m.parameters())) != 1 or not isinstance(eps, float) or _has_hooks(m):
+    if not isinstance(eps, float) or has_hooks(m) or "forward" in vars(m):
         return None
+    return RMSNormOf(len(gain), eps, gain) if _is_rms_norm(m, gain.detach(), eps) else None
+
+
+def _is_rms_norm(m: nn.Module, gain: Tensor, eps: float) -> bool:
+    """Whether a module computes the formula, over 48 orders of magnitude and at 0, by smooth operations alone."""
     generator = torch.Generator().manual_seed(0)
-    v = (torch.randn(6, len(gain), generator=generator) * torch.logspace(-3, 2, 6).unsqueeze(1)).to(gain)
-    with torch.no_grad():
-        try:
-            found = m(v).double()
-        except Exception:
-            return None
-        wide = v.double()
-        expected = gain.double() * wide / (wide.square().mean(dim=1, keepdim=True) + eps).sqrt()
-    close = found.shape == expected.shape and bool(
-        ((found - expected).abs() <= 32 * torch.finfo(gain.dtype).eps * expected.abs().max()).all()
-    )
-    return RMSNormOf(len(gain), eps, gain) if close else None
+    v = torch.randn(26, len(gain), generator=generator, dtype=torch.float64)
+    v = (v * torch.cat([torch.logspace(-24, 24, 25, dtype=torch.float64), torch.zeros(1)]).unsqueeze(1)).to(gain.device)
+    try:
+        wide = copied(m, as_float64)
+        recorder = Recorder(wide)
+        (found,) = run_in_float64(wide, Call((v,)), [recorder]).tensors.values()
+    except Exception:  # whatever a module says that is none
+        return False
+    if not all(str(name).startswith(_RMS_OPERATIONS) for name, _ in recorder.log):
+        return False
+    expected = as_float64(gain) * v / (v.square().mean(dim=1, keepdim=True) + eps).sqrt()
+    allowed = 32 * torch.finfo(torch.float64).eps * expected.abs().amax(dim=1, keepdim=True)
+    return found.shape == expected.shape and bool(((found - expected).abs() <= allowed).all())
 
 
 class _Proxy(fx.Proxy):
@@ -141,7 +215,7 @@ for _operator in IN_PLACE:
 
 
 class ModelTracer(fx.Tracer):
-    """torch.fx with radial activations and norm layers left whole."""
+    """torch.fx with layers that we know, radial activations and norm layers left whole."""
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """What stands for a tensor in the user's code."""
@@ -155,66 +229,57 @@ class ModelTracer(fx.Tracer):
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
         """The graph of a module; which parts stay whole is found out before, while calling one still runs it."""
-        self.whole = {m for m in root.modules() if whole_module(m)}
-        return super().trace(root, concrete_args)
+        self.whole = {m for m in root.modules() if whole_module(m) or class_of(m, KNOWN) is not None}
+        graph = super().trace(root, concrete_args)
+        fixed = [f"{name}_{k}" for name in concrete_args or () for k in range(1, len(concrete_args or ()) + 1)]
+        for node in [n for n in graph.nodes if n.op == "placeholder" and n.target in fixed]:
+            _erase(graph, node)  # an argument that is not given is no argument of this program
+        return graph
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module is one step."""
         return m in self.whole or super().is_leaf_module(m, module_qualified_name)
 
-    def call_module(
-        self, m: nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """A RadNet is followed layer by layer."""
-        if isinstance(m, RadNet) and not _has_hooks(m):  # its forward checks its input, which is not there yet
-            x = args[0] if args else next(iter(kwargs.values()))
-            for layer, rho in zip(m.layers, m.rescalings, strict=True):
-                x = rho(layer(x))
-            return x
-        return super().call_module(m, forward, args, kwargs)
+
+def _erase(graph: fx.Graph, node: fx.Node) -> None:
+    """Take out a node with everything that depends on it, which is torch.fx asserting its value."""
+    for user in list(node.users):
+        _erase(graph, user)
+    graph.erase_node(node)
 
 
-class _Values(fx.Interpreter):
-    """Runs the graph once and keeps what is needed of every tensor."""
-
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.found: dict[fx.Node, Value] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
-        if isinstance(result, Tensor):
-            self.found[n] = Value(n.name, tuple(result.shape), result.dtype)
-        return result
-
-
-def _steps(module: fx.GraphModule, values: dict[fx.Node, Value]) -> Iterator[Step]:
-    shapes = {node: value.shape for node, value in values.items()}
-    changed = changed_in_place(module)
-    for node in module.graph.nodes:
+def _steps(module: fx.GraphModule, ran: Watched, sides: Mapping[str, fx.Node]) -> Iterator[Step]:
+    def describe(node: fx.Node, now: Values) -> Step | None:
         if node.op == "get_attr" and not node.users:
-            continue
-        inputs = tuple(values[n] for n in node.all_input_nodes if n in values)
-        kind, name, part, path, options = _describe(module, node, shapes)
-        if kind in ("add", "cat"):
-            kind, inputs = with_operands(kind, node, values)
-        if node in changed and kind not in ("output", "linear", "conv", "embedding"):
-            kind, options = "unknown", {"why": CHANGED}
-        yield Step(kind, name, inputs, values.get(node), part, path, options, changed=node in changed)
+            return None
+        kind, name, part, path, options = _describe(module, node, ran)
+        kind, options, inputs = fitted(kind, options, Operation.of(node, ran), now)
+        return Step(kind, name, inputs, ran.value(node), part, path, options)
+
+    return steps_of(list(module.graph.nodes), ran, describe, sides)
 
 
+def fitted(kind: str, options: dict[str, Any], op: Operation, now: Values) -> tuple[str, dict[str, Any], Inputs]:
+    """A kind with its operands; unknown if they are not what the kind needs."""
+    inputs = tuple(now[n] for n in op.node.all_input_nodes if n in now)
+    if kind in ("input", "parameter", "output", "unknown"):
+        return kind, options, inputs
+    if kind in ("add", "cat"):
+        operands = argument(op, 0, "tensors") if kind == "cat" else op.args[:2]
+        fits = isinstance(operands, list | tuple) and all(isinstance(n, fx.Node) and n in now for n in operands)
+        if fits and operands and (kind == "add" or isinstance(options["dim"], int)):
+            return kind, options, tuple(now[n] for n in operands)  # in their order, twice if they are there twice
+        return "unknown", {}, inputs
+    if len(inputs) != 1 or (kind == "pool" and len(inputs[0].shape) != options["axes"] + 2):
+        return "unknown", {}, inputs
+    return kind, options, inputs
+
+
+Inputs = tuple[Value, ...]
 _Description = tuple[str, str, nn.Module | None, str | None, dict[str, Any]]
 
 
-def with_operands(kind: str, node: fx.Node, values: dict[fx.Node, Value]) -> tuple[str, tuple[Value, ...]]:
-    """The operands of a sum or a concatenation in their order, twice if they are there twice."""
-    operands = argument(node, 0, "tensors") if kind == "cat" else node.args[:2]
-    if isinstance(operands, list | tuple) and all(isinstance(n, fx.Node) and n in values for n in operands):
-        return kind, tuple(values[n] for n in operands if isinstance(n, fx.Node))
-    return "unknown", tuple(values[n] for n in node.all_input_nodes if n in values)
-
-
-def _describe(module: fx.GraphModule, node: fx.Node, shapes: dict[fx.Node, tuple[int, ...]]) -> _Description:
+def _describe(module: fx.GraphModule, node: fx.Node, ran: Watched) -> _Description:
     if node.op in ("placeholder", "output"):
         return ("input" if node.op == "placeholder" else "output"), node.name, None, None, {}
     if node.op == "get_attr":
@@ -226,37 +291,40 @@ def _describe(module: fx.GraphModule, node: fx.Node, shapes: dict[fx.Node, tuple
         if len(node.args) != 1 or node.kwargs or not isinstance(node.args[0], fx.Node):
             kind, options = "unknown", {"why": "is called with more than one tensor"}
         return kind, path, part, path, options
-    kind, options = function_kind(node, shapes)
+    kind, options = function_kind(Operation.of(node, ran))
     return kind, _function_name(node), None, None, options
 
 
 def module_kind(m: nn.Module) -> Kind:
-    """What the analysis calls a module; exactly these classes, since a subclass may do anything."""
-    if _has_hooks(m):
-        return "unknown", {"why": "has hooks"}
-    if hasattr(m, "parametrizations"):
-        return "unknown", {"why": "is parametrized"}
+    """What the analysis calls a module, if it may be taken for what its class says (see `trust`)."""
     if isinstance(m, RadialActivation):
-        known = type(m).forward is RadialActivation.forward or type(m).__module__ == RadialActivation.__module__
-        return ("radial", {}) if known else ("unknown", {"why": "has a forward of its own"})
-    kind = type(m)
+        why = why_not(m, RadialActivation)
+        return ("radial", {}) if why is None else ("unknown", {"why": why})
+    kind: Any = class_of(m)
+    if kind is None and rms_norm(m) is not None:
+        return "norm", {}
+    if kind is None:
+        near = next((cls for cls in KNOWN if isinstance(m, cls)), None)
+        return "unknown", ({} if near is None else {"why": why_not(m, near)})
+    layer: Any = m
     if kind is nn.Linear:
         return "linear", {}
-    if kind in _CONVS and m.groups == 1:
+    if kind in CONVOLUTIONS and layer.groups == 1:
         return "conv", {}
-    if kind in _CONVS:
+    if kind in CONVOLUTIONS:
         return "unknown", {"why": "is a grouped convolution, which ties channels together"}
-    if kind is nn.Embedding and m.max_norm is None and not m.sparse:
+    if kind is nn.Embedding and layer.max_norm is None and not layer.sparse:
         return "embedding", {}
-    if kind in _SAME and not (m.training and kind is not nn.Identity):
+    if kind is nn.Identity or (kind in DROPOUTS and not m.training):
         return "same", {}
     if kind is nn.Flatten:
-        return "flatten", {"start": m.start_dim, "end": m.end_dim}
-    if kind in _POOLS:
-        return pool_kind(m.padding, m.count_include_pad, getattr(m, "divisor_override", None))
-    if kind in _ADAPTIVE:
-        return "pool", {"zeros": False}
-    if (kind is nn.LayerNorm and len(getattr(m, "normalized_shape", ())) == 1) or rms_norm(m) is not None:
+        return flatten_kind(layer.start_dim, layer.end_dim)
+    if kind in POOLS:
+        divisor = getattr(m, "divisor_override", None)
+        return pool_kind(POOLS.index(kind) + 1, layer.padding, layer.count_include_pad, divisor)
+    if kind in ADAPTIVE_POOLS:
+        return adaptive_kind(ADAPTIVE_POOLS.index(kind) + 1)
+    if kind in (nn.LayerNorm, nn.RMSNorm) and len(layer.normalized_shape) == 1:
         return "norm", {}
     return "unknown", {}
 
@@ -264,10 +332,6 @@ def module_kind(m: nn.Module) -> Kind:
 def _function_name(node: fx.Node) -> str:
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
     return f"{name} ({node.stack_trace})" if node.stack_trace else str(name)
-
-
-def _has_hooks(m: nn.Module) -> bool:
-    return bool(m._forward_hooks or m._forward_pre_hooks)
 
 
 _LIBRARIES = tuple(str(Path(file).parents[depth]) + os.sep for file, depth in ((torch.__file__, 0), (__file__, 1)))

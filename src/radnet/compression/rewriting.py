@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import fx, nn
 
+from ..measuring import Call
 from .bases import Layout
 from .features import Feature
 from .graph import Analysis
-from .program import ModelTracer
+from .memory import Step
+from .program import ModelTracer, absent
 
 
-def rewritten(model: nn.Module, analysis: Analysis, layout: Layout) -> fx.GraphModule:
-    """The graph of the model, whose layers have their new sizes, with padding before sums of different widths."""
+def rewritten(
+    model: nn.Module, call: Call, steps: Sequence[Step], analysis: Analysis, layout: Layout
+) -> fx.GraphModule:
+    """The graph of the model, whose layers have their new sizes, with padding before sums of different widths.
+
+    Parameters
+    ----------
+    model : nn.Module
+        With its new layers.
+    call : Call
+        The inputs the steps were traced with.
+    steps : sequence of Step
+        Of the model before.
+    """
     tracer = ModelTracer()
-    graph = tracer.trace(model)
-    features = {value.name: feature for value, feature in analysis.features.items() if feature is not None}
-    shapes = {value.name: value.shape for value in analysis.features}
+    graph = tracer.trace(model, absent(model, call))
+    made = [step.output for step in steps if step.output is not None]
+    features = {value.name: feature for value in made if (feature := analysis.features.get(value)) is not None}
+    shapes = {value.name: value.shape for value in made}
     for node in list(graph.nodes):
         feature = features.get(node.name)
         if feature is None or len(feature.made_of) < 2 or len(layout.runs[feature]) > 1:

@@ -1,12 +1,13 @@
 """Whether a module may be taken for what its class says: the one place that decides it.
 
-A layer's class promises a formula. The promise is void if something else runs when the layer is called (hooks, a forward
-of its own, also one set on the instance), if a parameter is not an ordinary one (parametrized, pruned, a tensor
+A layer's class promises a formula. The promise is void if something else runs when the layer is called (hooks, a
+forward of its own, also one set on the instance), if a parameter is not an ordinary one (parametrized, pruned, a tensor
 subclass), or if the class itself was patched after this file was imported.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,9 @@ from ..activations import Identity, RadialActivation
 from ..network import RadNet
 
 #: what runs when a module is called, or stands between a name and its value
-_CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl", "_conv_forward", "__getattr__", "__getattribute__")
+_CALLED = (
+    "forward", "__call__", "_call_impl", "_wrapped_call_impl", "_conv_forward", "__getattr__", "__getattribute__",
+)  # fmt: skip
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
@@ -91,7 +94,13 @@ def _runs_something_else(m: nn.Module, cls: type[nn.Module]) -> bool:
     expected = _AS_DEFINED.get(cls) or _AS_DEFINED[RadialActivation if issubclass(cls, RadialActivation) else RadNet]
     if any(found[name] is not expected[name] for name in _CALLED):
         return True
-    return any(callable(inspect.getattr_static(cls, name, None)) for name in vars(m))
+    return not _methods(cls).isdisjoint(vars(m))
+
+
+@functools.cache
+def _methods(cls: type) -> frozenset[str]:
+    """The names of everything an instance of the class can be asked to do."""
+    return frozenset(name for name in dir(cls) if callable(inspect.getattr_static(cls, name, None)))
 
 
 def _hidden(m: nn.Module, name: str) -> bool:

@@ -1,0 +1,235 @@
+"""Which ways a model's Python takes: for the given inputs, for others like them, for arguments that are left out.
+
+Each call is run in float64 and recorded (see `recording`). Calls with another log than the first take another way, and
+the model has to be followed along that way as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..activations import RadialActivation
+from ..errors import InvalidValue
+from ..measuring import ULPS, Call, Precision, Ran
+from ..rescaling import block_sizes
+from .program import whole_modules
+from .recording import Recorder
+from .trust import CONVOLUTIONS, class_of
+from .variations import LADDER, mixtures, other_arguments, other_inputs, with_length, with_rows
+
+#: rows with which a model is traced, if it takes the same way with them
+FEW = 3
+#: other ways that are followed; more of them are loops, which show in the first few
+MOST_WAYS = 6
+#: seconds for trying other lengths on a model that asks for them
+PATIENCE = 1.0
+#: attributes that tell a width
+_SIZES = ("in_features", "out_features", "in_channels", "out_channels", "embedding_dim")
+
+
+class Tried(NamedTuple):
+    """A call, what the original gave, and which of its rows came near a jump of an activation on the way."""
+
+    call: Call
+    ran: Ran
+    at_jump: Tensor
+
+
+@dataclass(eq=False)
+class Explored:
+    """What is known of a model before it is traced."""
+
+    precision: Precision
+    base: Call  # to be traced with
+    log: list[Any]
+    given: Tried
+    others: list[Tried] = field(default_factory=list)  # other calls that the model accepts
+    ways: list[Call] = field(default_factory=list)  # those among them that take another way
+    asked: dict[str, set[str]] = field(default_factory=dict)  # sizes of layers that forward reads, by path
+    logs: list[list[Any]] = field(default_factory=list)
+
+
+class Explorer:
+    """Runs copies of a model."""
+
+    def __init__(self, model: nn.Module, generator: torch.Generator) -> None:
+        self.model, self.generator = model, generator
+        self.precision = Precision()
+        self._copy: Any = None
+        dtypes = [p.dtype for p in (*model.parameters(), *model.buffers()) if p.is_floating_point()]
+        self.eps = max((torch.finfo(dtype).eps for dtype in dtypes), default=torch.finfo(torch.float32).eps)
+
+    @property
+    def copy(self) -> Any:
+        """The copy that runs, made when it is needed."""
+        if self._copy is None:
+            self._copy = self.precision.copy(self.model)
+        return self._copy
+
+    def release(self) -> None:
+        """Let go of the copy: a wide model in float64 is large."""
+        self._copy = None
+
+    def explore(self, call: Call, *, data: bool = False, exact: bool = True, arguments: bool = True) -> Explored:
+        """Run the given call and, unless a tolerance makes them pointless, others like it, with other arguments too.
+
+        Raises
+        ------
+        InvalidValue
+            If the model writes into its parameters, or what it does depends on earlier calls.
+        """
+        given, log = self._first(call)
+        ran = given.ran
+        if len(ran.found) > sum(name.startswith("output") for name in ran.found):
+            again = self.recorded(call)[1]
+            if again != log:
+                raise InvalidValue(
+                    f"{type(self.model).__name__}: what its forward does depends on what earlier calls left on it, so "
+                    "it is no function of its inputs; give the state as an argument. Nothing was changed"
+                )
+        found = Explored(self.precision, self._few(call, log), log, given)
+        found.asked = self._asked_sizes(found.base)
+        found.logs.append(log)
+        for other in self._others(call, found.base, data, arguments) if exact else ():
+            self._try(found, other)
+        return found
+
+    def _others(self, call: Call, base: Call, data: bool, arguments: bool) -> Iterator[Call]:
+        yield from mixtures(call, self.generator) if data else other_inputs(call, self.generator)
+        if arguments:
+            yield from other_arguments(self.model, base, self.generator)
+
+    def climb(self, found: Explored) -> None:
+        """Try many numbers of rows and lengths: for models that ask for them in ways torch.fx cannot see."""
+        start = time.perf_counter()
+        lengths = sorted({k for x in found.base.tensors for k in x.shape[1:]})
+        calls = [with_rows(found.base, k) for k in LADDER]
+        calls += [with_length(found.base, n, k) for n in lengths for k in (1, 2, n - 1, 2 * n + 1, 3 * n, 33) if k > 0]
+        for call in calls:
+            if time.perf_counter() - start > PATIENCE:
+                break
+            self._try(found, call, keep=False)
+
+    def _try(self, found: Explored, call: Call, *, keep: bool = True) -> None:
+        try:
+            tried, log = self.recorded(call)
+        except Exception:  # whatever a model says to inputs of another shape
+            return
+        if keep:
+            found.others.append(tried)
+        if log not in found.logs and len(found.ways) < MOST_WAYS:
+            found.logs.append(log)
+            found.ways.append(call)
+
+    def _first(self, call: Call) -> tuple[Tried, list[Any]]:
+        """Run the given call in float64, or if that does not go, in the model's own numbers."""
+        try:
+            return self.recorded(call)
+        except InvalidValue:
+            raise
+        except Exception:
+            self.precision = Precision(float64=False)
+            self.release()
+            return self.recorded(call)
+
+    def recorded(self, call: Call) -> tuple[Tried, list[Any]]:
+        """Run a call on the copy; raises whatever the model raises."""
+        recorder = Recorder(self.copy)
+        at_jump = torch.zeros(call.rows, dtype=torch.bool)
+
+        def look(m: nn.Module, v: Any) -> None:
+            if (
+                isinstance(m, RadialActivation)
+                and m.jumps
+                and isinstance(v, Tensor)
+                and v.ndim
+                and len(v) == len(at_jump)
+            ):
+                at_jump.logical_or_(near_jump(m, v, self.eps).cpu())
+
+        with recorder.whole(whole_modules(self.copy), look):
+            ran = self.precision.run(self.copy, call, [recorder])
+        if recorder.written:
+            raise InvalidValue(
+                f"{type(self.model).__name__}: its forward writes into its parameter {sorted(recorder.written)[0]}, so "
+                "it is another function after every call. Nothing was changed"
+            )
+        return Tried(call, ran, at_jump), recorder.log
+
+    def _few(self, call: Call, log: list[Any]) -> Call:
+        """A few rows of the call, if the model takes the same way with them."""
+        if call.rows <= FEW + 1:
+            return call
+        few = call.with_rows(torch.arange(FEW), call.what)
+        try:
+            return few if self.recorded(few)[1] == log else call
+        except Exception:
+            return call
+
+    def _asked_sizes(self, call: Call) -> dict[str, set[str]]:
+        """The sizes of layers that the model's own forward reads: they must not change."""
+        layers = {
+            path: m
+            for path, m in self.copy.named_modules()
+            if class_of(m, (nn.Linear, nn.Embedding, *CONVOLUTIONS)) is not None
+        }
+        with _watching(layers) as asked:
+            try:
+                self.precision.run(self.copy, call)
+            except Exception:
+                return {}
+        return asked
+
+
+@contextmanager
+def _watching(layers: dict[str, nn.Module]) -> Iterator[dict[str, set[str]]]:
+    """While this lasts, reading a size of one of these layers is noted; their own forwards read none."""
+    asked: dict[str, set[str]] = {}
+    classes = {path: m.__class__ for path, m in layers.items()}
+    try:
+        for path, m in layers.items():
+            m.__class__ = _watched_class(m.__class__, path, asked)
+        yield asked
+    finally:
+        for path, m in layers.items():
+            m.__class__ = classes[path]
+
+
+def _watched_class(cls: type, path: str, asked: dict[str, set[str]]) -> Any:
+    def watched(name: str) -> property:
+        def read(m: Any) -> Any:
+            asked.setdefault(path, set()).add(name)
+            return vars(m)[name]
+
+        return property(read)
+
+    return type(cls.__name__, (cls,), {name: watched(name) for name in _SIZES})
+
+
+def shapes_tried(found: Explored) -> Sequence[str]:
+    """What the calls were, in words."""
+    return tuple(dict.fromkeys(tried.call.what for tried in found.others))
+
+
+def near_jump(rho: RadialActivation, v: Tensor, eps: float) -> Tensor:
+    """For each row (first axis) of v, whether some norm is within 64 eps of a jump of the profile.
+
+    >>> from radnet.activations import StepReLU
+    >>> near_jump(StepReLU(), torch.tensor([[1.0, 0.0], [1.1, 0.0]]), eps=1e-7)
+    tensor([ True, False])
+    """
+    sizes = block_sizes(rho.blocks or 1, v.shape[rho.dim])
+    parts = [torch.linalg.vector_norm(part, dim=rho.dim, keepdim=True) for part in v.split(sizes, rho.dim)]
+    r = torch.cat(parts, dim=rho.dim)
+    t = 0.0 if rho.shift is None else float(rho.shift)
+    near = torch.zeros_like(r, dtype=torch.bool)
+    for jump in rho.jumps:
+        near |= (r - t - jump).abs() <= ULPS * eps * max(1.0, abs(t + jump), abs(t))
+    return near.reshape(v.shape[0], -1).any(dim=1)

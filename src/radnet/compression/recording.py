@@ -1,0 +1,145 @@
+"""What a model does when it runs, operation by operation, as PyTorch's dispatcher sees it.
+
+`Recorder.log` is the same for every run of one program, whatever the lengths of axes: two calls with different logs
+took different ways through the model's Python. `Writes` notes which memory an operation writes into, from the
+operation's own schema and not from its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..measuring import Mode
+
+#: operations whose whole numbers are lengths or places along an axis, which may differ between runs of one program
+_SIZED = (
+    "view", "reshape", "expand", "slice", "narrow", "split", "repeat", "zeros", "ones", "full", "empty", "arange",
+    "rand", "pad", "as_strided", "unflatten", "linspace", "one_hot", "eye", "tril", "triu", "pool", "upsample",
+    "roll", "chunk", "unfold", "fold", "select", "scalar_tensor", "index", "scatter", "gather", "size",
+)  # fmt: skip
+_SILENT = ("aten.detach", "aten.alias", "aten.lift_fresh", "profiler.")
+
+
+def storage_of(x: Tensor) -> int:
+    """A number for the memory a tensor lies in; good as long as the tensor lives."""
+    return int(x.untyped_storage()._cdata)
+
+
+Look = Callable[[nn.Module, Any], None]  # gets a module and its first argument
+
+
+class Recorder(Mode):
+    """Notes every operation that runs: its name, who made its operands, their numbers of axes, its other arguments."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.names = {storage_of(p): name for name, p in model.named_parameters()}
+        self.log: list[Hashable] = []
+        self.written: set[str] = set()  # parameters that were written into
+        self.muted = False  # inside a module that is one entry
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note one operation and run it."""
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        name = str(func)
+        if self.muted or name.startswith(_SILENT):
+            return out
+        for argument in written_arguments(func, args, kwargs):
+            if storage_of(argument) in self.names:
+                self.written.add(self.names[storage_of(argument)])
+        self._note(name, (*args, *kwargs.values()), out)
+        return out
+
+    def _note(self, name: str, operands: tuple[Any, ...], out: Any) -> None:
+        sized = any(word in name for word in _SIZED)
+        self.log.append((name, tuple(self._seen(x, sized) for x in operands)))
+        for x in _tensors(out):
+            x._radnet_step = len(self.log)  # type: ignore[attr-defined]
+
+    @contextmanager
+    def whole(self, modules: Mapping[str, nn.Module], look: Look | None = None) -> Iterator[None]:
+        """While this lasts, a call of one of these modules is one entry, whatever it does inside; ``look`` sees it."""
+        try:
+            for path, m in modules.items():
+                m.forward = self._as_one(path, m, look)  # type: ignore[method-assign]
+            yield
+        finally:
+            for m in modules.values():
+                vars(m).pop("forward", None)
+
+    def _as_one(self, path: str, m: nn.Module, look: Look | None) -> Callable[..., Any]:
+        forward = m.forward
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outer, self.muted = self.muted, True
+            if look is not None:
+                look(m, args[0] if args else next(iter(kwargs.values()), None))
+            try:
+                out = forward(*args, **kwargs)
+            finally:
+                self.muted = outer
+            if not outer:
+                self._note(f"module {path}", (*args, *kwargs.values()), out)
+            return out
+
+        return call
+
+    def _seen(self, x: Any, sized: bool) -> Hashable:
+        if isinstance(x, Tensor):
+            if storage_of(x) in self.names:
+                return self.names[storage_of(x)], x.ndim
+            return getattr(x, "_radnet_step", "given"), x.ndim, x.is_floating_point()
+        if isinstance(x, list | tuple):
+            return () if sized and all(isinstance(k, int) for k in x) else tuple(self._seen(y, sized) for y in x)
+        if isinstance(x, bool | float | str) or x is None:
+            return x
+        if isinstance(x, int):
+            return "length" if sized else x
+        return type(x).__name__
+
+
+def _tensors(x: Any) -> Iterator[Tensor]:
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, list | tuple):
+        for part in x:
+            yield from _tensors(part)
+
+
+def written_arguments(func: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
+    """The tensors that an operation writes into, by its schema.
+
+    >>> import torch
+    >>> x = torch.zeros(2)
+    >>> list(written_arguments(torch.ops.aten.add_.Tensor, (x, x), {}))
+    [tensor([0., 0.])]
+    """
+    if not func._schema.is_mutable:
+        return
+    for k, a in enumerate(func._schema.arguments):
+        if a.alias_info is not None and a.alias_info.is_write:
+            yield from _tensors(args[k] if k < len(args) else kwargs.get(a.name))
+
+
+class Writes(Mode):
+    """Notes which memory is written into; `taken` gives it and starts anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note what one operation writes into, and run it."""
+        kwargs = kwargs or {}
+        self.storages.update(storage_of(x) for x in written_arguments(func, args, kwargs))
+        return func(*args, **kwargs)
+
+    def taken(self) -> set[int]:
+        """What was written into since the last time."""
+        found, self.storages = self.storages, set()
+        return found
