@@ -515,3 +515,230 @@ def test_constants_along_a_stream_cost_one_dimension_together():
     c = compressed(Biased(), normal(6, 1))
     assert c.spaces[0].after == 2
     assert c.network.stem.out_features == 2
+
+
+# --- values of one stream beside each other
+
+
+def same_function(model, *inputs, seed=7, **keywords):
+    """Compress in float64, compare on fresh inputs of the same shapes to 1e-12 of the largest output."""
+    c = compressed(model, *inputs, **keywords)
+    fresh = [x if not x.is_floating_point() else normal(*x.shape, seed=seed) for x in inputs]
+    with torch.no_grad():
+        expected, found = model(*fresh), c.network(*fresh)
+    assert (expected - found).abs().max() <= 1e-12 * expected.abs().max()
+    return c
+
+
+class Stages(nn.Module):
+    """A residual stream ``h``, ``h + f(h)``, ``h + f(h) + g(h + f(h))`` of width 40; ``join`` makes what is read of it."""
+
+    def __init__(self, join, reads, last=None):
+        super().__init__()
+        self.stem, self.rho, self.join = nn.Linear(3, 40), radnet.Squash(), join
+        self.up = nn.ModuleList(nn.Linear(40, 20) for _ in range(2))
+        self.down = nn.ModuleList(nn.Linear(20, 40) for _ in range(2))
+        self.head = last or nn.Linear(reads, 5)
+
+    def forward(self, x):
+        stages = [self.stem(x)]
+        for up, down in zip(self.up, self.down, strict=True):
+            stages.append(stages[-1] + down(self.rho(up(stages[-1]))))
+        return self.head(self.join(*stages))
+
+
+def side_by_side(*values):
+    return torch.cat(values, dim=-1)
+
+
+@pytest.mark.parametrize(
+    ("join", "reads"),
+    [
+        (lambda a, b, c: side_by_side(a, b), 80),
+        (lambda a, b, c: side_by_side(a, b, c), 120),
+        (lambda a, b, c: side_by_side(c, a, c, b, a), 200),
+        (lambda a, b, c: side_by_side(a, -a, 2 * a), 120),
+        (lambda a, b, c: side_by_side(b, -b, 0.5 * c), 120),
+        (lambda a, b, c: side_by_side(b - a, a, c - b), 120),
+        (lambda a, b, c: side_by_side(side_by_side(a, b), side_by_side(c, a)), 160),
+        (lambda a, b, c: side_by_side(a, b) + side_by_side(b, c), 80),
+        (lambda a, b, c: 3 * side_by_side(a, b) - side_by_side(c, c), 80),
+        (lambda a, b, c: side_by_side(side_by_side(a, b) + side_by_side(b, c), c), 120),
+    ],
+)
+def test_stages_of_a_stream_may_stand_beside_each_other(join, reads):
+    """Every part keeps its own multiple of the stream's constants."""
+    c = same_function(Stages(join, reads), normal(8, 3))
+    assert c.spaces[0].before == 40
+    assert c.spaces[0].after <= 16
+
+
+def test_stages_beside_each_other_cost_the_stream_nothing():
+    alone = same_function(Stages(lambda a, b, c: c, 40), normal(8, 3))
+    joined = same_function(Stages(lambda a, b, c: side_by_side(a, b, c), 120), normal(8, 3))
+    assert [s.after for s in joined.spaces] == [s.after for s in alone.spaces]
+
+
+@pytest.mark.parametrize(
+    "join",
+    [
+        lambda a, b, c: side_by_side(a, b)[:, 1:],
+        lambda a, b, c: side_by_side(a, b).mean(1),
+        lambda a, b, c: side_by_side(a[:, :2], b[:, 1:3]),
+        lambda a, b, c: side_by_side(a, b).transpose(0, 1),
+        lambda a, b, c: side_by_side(a, b) + side_by_side(c, b)[:, :1],
+    ],
+)
+def test_positions_of_stages_beside_each_other(join):
+    c = same_function(Stages(join, 80), normal(8, 5, 3))
+    assert c.spaces[0].after <= 16
+
+
+def test_a_layer_that_reads_two_joins_reads_them_alike():
+    class Twice(Stages):
+        def forward(self, x):
+            a = self.stem(x)
+            b = a + self.down[0](self.rho(self.up[0](a)))
+            return self.head(side_by_side(a, b)) + 2 * self.head(side_by_side(b, b - 2 * a))
+
+    c = same_function(Twice(None, 80), normal(8, 3))
+    assert c.spaces[0].after < 40
+
+
+@pytest.mark.parametrize("table", ["embedding", "parameter", "both"])
+def test_tables_in_a_stream_whose_stages_stand_beside_each_other(table):
+    class Tables(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.p = nn.Embedding(4, 40), nn.Parameter(torch.randn(40))
+            self.up, self.down, self.rho = nn.Linear(40, 20), nn.Linear(20, 40), radnet.Squash()
+            self.head = nn.Linear(120, 5, bias=False)
+
+        def forward(self, i):
+            h = self.words(i)
+            g = h - 3 * self.p if table != "embedding" else 2 * h
+            k = g + self.down(self.rho(self.up(g)))
+            return self.head(side_by_side(h if table != "parameter" else g, g, k))
+
+    torch.manual_seed(0)
+    c = same_function(Tables(), torch.arange(4).reshape(2, 2))
+    assert c.spaces[0].after < 20
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("flat", [False, True])
+def test_stages_of_pictures_beside_each_other_under_zeros_or_flattened(padding, flat):
+    class Pictures(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.up, self.down = nn.Conv2d(1, 30, 1), nn.Conv2d(30, 9, 1), nn.Conv2d(9, 30, 1)
+            self.rho, self.read = radnet.Squash(dim=1), nn.Conv2d(90, 12, 3, padding=padding)
+            self.head = nn.Linear(90 * 25, 4)
+
+        def forward(self, x):
+            h = self.stem(x)
+            g = h + self.down(self.rho(self.up(h)))
+            joined = torch.cat([h, g, g - 3 * h], dim=1)
+            return self.head(torch.cat([joined], dim=1).flatten(1)) if flat else self.read(joined)
+
+    c = same_function(Pictures(), normal(4, 1, 5, 5))
+    assert c.spaces[0].after <= 8
+
+
+def test_a_mark_that_cancels_is_not_divided_by():
+    """``0.1 h + 0.2 h - 0.3 h`` leaves rounding of the mark and a constant of its own, which has to be read all the same."""
+
+    class Cancels(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.more, self.head = nn.Linear(2, 30), nn.Linear(2, 30), nn.Linear(60, 3)
+
+        def forward(self, x):
+            h = self.stem(x)
+            return self.head(side_by_side(h, 0.1 * h + 0.2 * h - 0.3 * h + self.more(x)))
+
+    same_function(Cancels(), normal(8, 2))
+
+
+# --- columns of very different sizes, and columns that are only rounding
+
+
+def test_a_short_column_counts_as_much_as_a_long_one():
+    for size in (1e-3, 1e-9, 1e-12, 1e-30):
+        model = nn.Sequential(nn.Linear(3, 16), radnet.Squash(), nn.Linear(16, 2)).double()
+        with torch.no_grad():
+            model[0].weight[:, 1] *= size
+        assert widths(same_function(model, normal(6, 3))) == [4]
+
+
+def test_short_columns_survive_layers_that_make_them_long_again():
+    """Two layers with nothing between: 1e-12, then 1e12 for the direction that was short."""
+    torch.manual_seed(0)
+    first, second = nn.Linear(2, 12, bias=False).double(), nn.Linear(12, 20, bias=False).double()
+    with torch.no_grad():
+        direction = torch.linalg.qr(torch.randn(12, 2, dtype=torch.float64))[0]
+        first.weight.copy_(direction * torch.tensor([1.0, 1e-12], dtype=torch.float64))
+        second.weight.copy_(torch.randn(20, 2, dtype=torch.float64) * torch.tensor([1.0, 1e12]) @ direction.mT)
+    model = nn.Sequential(first, second, radnet.Squash(), nn.Linear(20, 2)).double().eval()
+    from radnet.compression.general import compress_model
+
+    small = compress_model(model, (normal(6, 2),)).network
+    assert [small[0].out_features, small[1].out_features] == [2, 2]
+    x = normal(9, 2, seed=3)
+    with torch.no_grad():
+        expected, found = model(x), small(x)
+    assert (expected - found).abs().max() <= 1e-3 * expected.abs().max()  # second loses twelve digits by itself
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-9, 1e6])
+def test_a_product_that_vanishes_costs_no_dimension(size):
+    """W2 W1 = 0 up to rounding for two of three inputs."""
+    torch.manual_seed(1)
+    first, second = nn.Linear(3, 40, bias=False).double(), nn.Linear(40, 50).double()
+    with torch.no_grad():
+        first.weight.mul_(size)
+        Q = torch.linalg.qr(first.weight[:, :2])[0]
+        second.weight.sub_(second.weight @ Q @ Q.mT)
+    c = same_function(nn.Sequential(first, second, radnet.Squash(), nn.Linear(50, 2)), normal(6, 3))
+    assert widths(c)[1] == 2  # one input and the bias
+
+
+@pytest.mark.parametrize(
+    ("f", "expected"),
+    [
+        (lambda a, b: a - a / 3 - 2 * a / 3 + b, 2),
+        (lambda a, b: 0.1 * a + 0.2 * a - 0.3 * a + b, 2),
+        (lambda a, b: (a + b) - a, 2),
+        (lambda a, b: a * 1e-9 + b, 5),
+        (lambda a, b: a * 1e-12 + b, 5),
+    ],
+)
+def test_what_cancels_costs_no_dimension_and_what_is_small_does(f, expected):
+    class Cancels(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(3, 40), nn.Linear(1, 40)
+            self.mid, self.rho, self.head = nn.Linear(40, 30), radnet.Squash(), nn.Linear(30, 2)
+
+        def forward(self, x):
+            return self.head(self.rho(self.mid(f(self.a(x), self.b(x[:, :1])))))
+
+    torch.manual_seed(2)
+    assert widths(compressed(Cancels(), normal(6, 3)))[1] == expected
+
+
+def test_tiny_pieces_of_a_rank_are_not_mixed_with_large_ones():
+    """More columns than the space has room for, of sizes 1 and 1e-12: both stay in the span to their last digits."""
+    from radnet.compression.spans import AffineSet, Part
+
+    torch.manual_seed(3)
+    U = torch.linalg.qr(torch.randn(12, 4, dtype=torch.float64))[0]
+    M = torch.cat([U[:, :2] @ torch.randn(2, 9).double(), 1e-12 * U[:, 2:] @ torch.randn(2, 9).double()], dim=1)
+    (part,) = AffineSet(12, None, {"s": Part(12, M)}).limited("new", False).pieces.values()
+    assert part.width == 4
+    T = part.matrix()
+    torch.testing.assert_close(T @ T.mT, M @ M.mT)
+    short = T[:, T.norm(dim=0) < 1e-9] * 1e12
+    outside = short - U[:, 2:] @ (U[:, 2:].mT @ short)
+    assert short.shape[1] == 2
+    assert outside.norm() <= 1e-13 * short.norm()

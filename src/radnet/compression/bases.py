@@ -238,6 +238,9 @@ class _Finder:
             elif constant:
                 columns.append(feature.span.constant_at(run.rows))
                 ready.append(None)
+        if self.tol is None:
+            kept = _different(columns)
+            columns, ready = [columns[k] for k in kept], [ready[k] for k in kept]
         found = beside(columns, n)
         U, cut = (ready[0], False) if len(ready) == 1 and self.tol is None else (None, False)
         if U is None:
@@ -260,6 +263,18 @@ class _Finder:
             if not any(one in self.below for one in written):
                 return [feature, *(one for one in written if one is not feature)]
         return []
+
+
+def _different(columns: list[Columns]) -> list[int]:
+    """Which of them have columns that are not the same as those of an earlier one, as in two traces of one model."""
+    seen: dict[tuple[torch.Size, float], list[int]] = {}
+    kept = []
+    for k, (M, _) in enumerate(columns):
+        alike = seen.setdefault((M.shape, float(M.sum())), [])
+        if M.shape[1] and not any(torch.equal(M, columns[j].M) for j in alike):
+            alike.append(k)
+            kept.append(k)
+    return kept
 
 
 def set_marks(layout: Layout, members: list[tuple[Feature, Run]], markers: list[Feature]) -> None:
@@ -316,7 +331,7 @@ def _grouped(
     label, labels = np.zeros(analysis.count, dtype=np.int64), 1
     for entries in analysis.groups:
         own, times = np.unique(roots[entries], return_counts=True)
-        _, new = np.unique(np.stack([label[own], times]), axis=1, return_inverse=True)
+        _, new = np.unique(label[own] * (len(entries) + 1) + times, return_inverse=True)
         label[own] = labels + new.reshape(-1)
         labels += len(own)
     seen = np.concatenate([roots[entries] for entries in analysis.groups]) if analysis.groups else roots

@@ -23,6 +23,8 @@ from torch import Tensor
 ROUNDING = 8.0
 #: pivots above this share of the largest show that a matrix has full rank; others are looked at more closely
 CLEAR = 1e-10
+#: entries of a matrix that is decomposed by one thread
+SMALL = 4096
 #: columns are mixed with others only if their lengths are within this ratio, so that short ones keep their digits
 ALIKE = 1e3
 
@@ -150,6 +152,8 @@ class Part:
 
 
 def _in_rows(block: Tensor, height: int, rows: slice) -> Tensor:
+    if len(block) == height:
+        return block
     out = block.new_zeros(height, block.shape[1])
     out[rows] = block
     return out
@@ -157,6 +161,8 @@ def _in_rows(block: Tensor, height: int, rows: slice) -> Tensor:
 
 def beside(columns: Sequence[Columns], n: int) -> Columns:
     """All columns in one matrix of n rows."""
+    if len(columns) == 1:
+        return columns[0]
     M = torch.cat([torch.zeros(n, 0, dtype=torch.float64), *(c.M for c in columns)], dim=1)
     if all(c.size is None for c in columns):
         return Columns(M, None)
@@ -413,12 +419,11 @@ def _mixed(columns: Columns, basis: Tensor | None) -> Columns:
     size = None if columns.size is None else columns.size[:, kept]
     if M.shape[1] == 0:
         return Columns(M, None)
-    level = (torch.log(lengths[kept].max() / lengths[kept]) / np.log(ALIKE)).long()
-    levels = level.unique()
+    groups = _alike(lengths[kept])
     new: list[Columns] = []
-    for k in levels:
-        group = Columns(M[:, level == k], None if size is None else size[:, level == k])
-        U = basis if len(levels) == 1 else span_basis(group).U
+    for own in groups:
+        group = Columns(M[:, own], None if size is None else size[:, own])
+        U = basis if len(groups) == 1 else span_basis(group).U
         if U is not None and U.shape[1] == group.M.shape[1]:
             new.append(group)
             continue
@@ -430,6 +435,21 @@ def _mixed(columns: Columns, basis: Tensor | None) -> Columns:
     return beside(new, len(M))
 
 
+def _alike(lengths: Tensor) -> list[Tensor]:
+    """Which lengths are within a ratio of `ALIKE` of the largest one, of the largest of the others, and so on.
+
+    >>> [own.tolist() for own in _alike(torch.tensor([1.0, 1e-9, 5.0, 2e-9]))]
+    [[2, 0], [3, 1]]
+    """
+    sizes, order = lengths.sort(descending=True)
+    groups, start = [], 0
+    while start < len(order):
+        stop = start + int((sizes[start:] * ALIKE >= sizes[start]).sum())
+        groups.append(order[start:stop])
+        start = stop
+    return groups
+
+
 def judged(columns: Columns) -> Tensor:
     """Columns that are not 0, with lengths that say how much of them is more than rounding.
 
@@ -437,17 +457,17 @@ def judged(columns: Columns) -> Tensor:
     column gets the length ``max m / s`` over its entries: 1 if it is exact, however short it was, and a few eps if all
     of it is rounding; then directions at the level of rounding are the same few eps in all of them.
     """
-    lengths = columns.M.norm(dim=0)
+    M, size = columns
+    lengths = M.norm(dim=0)
     kept = lengths > 0
-    M: Tensor = columns.M[:, kept] / lengths[kept]
-    if columns.size is None or M.shape[1] == 0:
-        return M
-    size = columns.size[:, kept]
-    worth = torch.where(size > 0, columns.M[:, kept].abs() / torch.where(size > 0, size, 1.0), 1.0)
-    worth = torch.where(columns.M[:, kept] == 0, 0.0, worth).amax(dim=0).clamp(max=1.0)
+    if not bool(kept.all()):
+        M, size, lengths = M[:, kept], None if size is None else size[:, kept], lengths[kept]
+    if size is None or M.shape[1] == 0:
+        return M / lengths
+    worth = (M.abs() / torch.where(size > 0, size, 1.0)).amax(dim=0).clamp(max=1.0)
     rounding = worth <= ROUNDING * torch.finfo(M.dtype).eps * max(columns.M.shape) ** 0.5
-    kept_length: Tensor = M * worth
-    return kept_length[:, ~rounding]
+    scaled: Tensor = M * (worth / lengths)
+    return scaled[:, ~rounding] if bool(rounding.any()) else scaled
 
 
 def clearly_independent(columns: Columns) -> bool:
@@ -507,7 +527,7 @@ def _basis_of_rows(kept: Tensor, tol: float | None) -> SpanBasis:
         return SpanBasis(None, False)
     Q = None
     if k < n:
-        Q, R = torch.linalg.qr(kept)
+        Q, R = _qr(kept)
     else:  # M^T = Q R, so that R^T has the singular values and the left singular vectors of M
         R = torch.linalg.qr(kept.mT, mode="r")[1].mT
     if tol is None and _clear(R.diagonal()):
@@ -519,8 +539,16 @@ def _basis_of_rows(kept: Tensor, tol: float | None) -> SpanBasis:
     if rank == n:
         return SpanBasis(None, False)
     U = left[:, :rank] if Q is None else Q @ left[:, :rank]
-    U, R = torch.linalg.qr(U)  # orthonormal to the last bit
+    U, R = _qr(U)  # orthonormal to the last bit
     return SpanBasis(U * _signs(R.diagonal()), rank < known)
+
+
+def _qr(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Thin QR; a small matrix takes longer to hand to several threads than to decompose."""
+    if A.numel() > SMALL:
+        return torch.linalg.qr(A)
+    Q, R = np.linalg.qr(A.numpy())
+    return torch.from_numpy(Q), torch.from_numpy(R)
 
 
 def _signs(diagonal: Tensor) -> Tensor:
