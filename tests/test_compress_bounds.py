@@ -9,7 +9,8 @@ from torch import nn
 
 import radnet
 from radnet.compression import bases, graph, program
-from radnet.compression.bounds import Bound, lipschitz
+from radnet.compression.bounds import Bound, growth, lipschitz, longest
+from radnet.compression.lengths import Lengths, Stretch, beyond_the_edge, gradient_of_sum, times_seen
 from radnet.compression.norms import RMSRescaling
 from test_compress_any import decaying, normal
 
@@ -94,29 +95,41 @@ class After(nn.Module):
 
 
 def first_error(model, x, tol):
+    """What the first layer leaves out of each vector, and of a whole row; a row of x may lie in one position."""
     W, b = parts(model.first[0])
     P, _ = left_out(np.column_stack([W, b]), tol)
-    return np.linalg.norm(P @ W, 2) * float(x.norm(dim=-1).max()) + np.linalg.norm(P @ b)
+    varying, constant = np.linalg.norm(P @ W, 2) * longest_row(x), np.linalg.norm(P @ b)
+    return varying + constant, varying + math.sqrt(math.prod(x.shape[1:-1])) * constant
+
+
+def longest_row(x):
+    return float(x.flatten(1).norm(dim=1).max())
 
 
 @pytest.mark.parametrize(
-    ("f", "factor", "n"),
+    ("f", "expected", "n"),
     [
-        (lambda h: -3 * h, 3, 30),
-        (lambda h: h + h, 2, 30),
-        (lambda h: h - 0.5 * h, 1.5, 30),
-        (lambda h: torch.cat([h, 2 * h], dim=-1), math.sqrt(5), 60),
-        (lambda h: h.transpose(0, 1), 1, 30),
-        (lambda h: h.mean(1), 1, 30),
-        (lambda h: h[:, 1:], 1, 30),
-        (lambda h: h.permute(1, 0, 2), 1, 30),
-        (nn.Dropout(), 1, 30),
+        (lambda h: -3 * h, lambda each, row: 3 * row, 30),
+        (lambda h: h + h, lambda each, row: 2 * row, 30),
+        (lambda h: h - 0.5 * h, lambda each, row: 1.5 * row, 30),
+        (lambda h: torch.cat([h, 2 * h], dim=-1), lambda each, row: math.sqrt(5) * row, 60),
+        (lambda h: h.transpose(0, 1), lambda each, row: row, 30),
+        (lambda h: h.mean(1), lambda each, row: row / math.sqrt(5), 30),
+        (lambda h: h.mean(0), lambda each, row: row, 30),
+        (lambda h: h[:, 1:], lambda each, row: min(row, 2 * each), 30),
+        (lambda h: h[:, 3], lambda each, row: min(row, each), 30),
+        (lambda h: h[1], lambda each, row: row, 30),
+        (lambda h: h + h[:, :1], lambda each, row: row + math.sqrt(5) * min(row, each), 30),
+        (lambda h: h - h.mean(1, keepdim=True), lambda each, row: 2 * row, 30),
+        (lambda h: h.permute(1, 0, 2), lambda each, row: row, 30),
+        (lambda h: h.permute(2, 1, 0).permute(2, 1, 0), lambda each, row: row, 30),
+        (nn.Dropout(), lambda each, row: row, 30),
     ],
 )
-def test_errors_go_through_sums_multiples_and_mixtures(f, factor, n):
+def test_errors_go_through_sums_multiples_and_mixtures(f, expected, n):
     model, x, tol = After(f, n).double(), normal(8, 5, 6), 0.1
     c = small(model, x, tol)
-    expected = np.linalg.norm(parts(model.last)[0], 2) * factor * first_error(model, x, tol)
+    expected = np.linalg.norm(parts(model.last)[0], 2) * expected(*first_error(model, x, tol))
     assert c.bound.value == pytest.approx(expected, rel=1e-9)
 
 
@@ -157,14 +170,14 @@ P5 = normal(5, 7, seed=3)
     ],
 )
 def test_norms_go_through_sums_multiples_and_tables(f, longest, n, tol):
-    """``e = |P W B| (N + |c|) + |P c_w|``: what is left out grows with how long a vector can be, N = |A| R + |b|."""
+    """``e = |P W B| |u - c| + |P c_w|``: what is left out grows with how far a vector can be from its constant."""
     model, x = Before(f, n).double(), normal(8, 5, 2)
     A, b = parts(model.a)
     U = second_basis(model, x, tol)
     values, lengths = [], []
     for scale in (1.0, 3.0):
         values.append(small(model, scale * x, tol).bound.value)
-        lengths.append(longest(np.linalg.norm(A, 2) * float((scale * x).norm(dim=-1).max()) + np.linalg.norm(b)))
+        lengths.append(longest(np.linalg.norm(A, 2) * scale * longest_row(x) + np.linalg.norm(b)))
     W, last = parts(model.cut[0])[0], np.linalg.norm(parts(model.cut[2])[0], 2)
     rest = np.linalg.norm((W - U @ (U.T @ W)) @ reached(model, x), 2)
     assert rest > 1e-6
@@ -189,7 +202,7 @@ def reached(model, x):
     return U[:, 1e-9 * S[0] < S]
 
 
-def test_a_pool_and_a_flattening_of_a_convolution_are_counted_by_their_taps():
+def test_a_pool_and_a_flattening_of_a_convolution_are_counted_by_their_positions():
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv1d(2, 12, 3), radnet.ShiftedReLU(0.1, dim=1), nn.AvgPool1d(2), nn.Flatten(), nn.Linear(36, 2)
@@ -200,11 +213,14 @@ def test_a_pool_and_a_flattening_of_a_convolution_are_counted_by_their_taps():
     c = small(model, x, tol)
     W, b = parts(model[0])
     P, _ = left_out(np.column_stack([W.reshape(12, 6), b]), tol)
-    R = float(x.norm(dim=1).max())
-    e = np.linalg.norm(P @ W.reshape(12, 6), 2) * math.sqrt(3) * R + np.linalg.norm(P @ b)
-    expected = np.linalg.norm(parts(model[4])[0], 2) * math.sqrt(3) * e
-    assert e > 0
-    assert c.bound.value == pytest.approx(expected, rel=1e-9)
+    A, R, constant = np.einsum("ij,jkl->ikl", P, W), longest_row(x), np.linalg.norm(P @ b)
+    whole, apart = np.linalg.norm(A.reshape(12, 6), 2), sum(np.linalg.norm(A[:, :, k], 2) for k in range(3))
+    each = min(whole, apart) * R + constant
+    row = min(math.sqrt(3) * whole, apart) * R + math.sqrt(6) * constant  # six positions, seen by three windows each
+    row = min(row, math.sqrt(6) * each)
+    row = min(math.sqrt(1 / 2) * row, math.sqrt(3) * each)  # three pairs
+    assert row > 0
+    assert c.bound.value == pytest.approx(np.linalg.norm(parts(model[4])[0], 2) * row, rel=1e-9)
 
 
 def test_a_table_leaves_out_at_most_the_worst_of_its_rows():
@@ -241,6 +257,18 @@ def test_a_block_activation_is_no_longer_than_its_blocks_allow():
     assert math.isfinite(small(pieces, x, tol).bound.value)
 
 
+class Other(radnet.Squash):
+    """A subclass may have any profile."""
+
+    def profile(self, r):
+        return 7 * r**3
+
+
+class OtherShifted(radnet.ShiftedReLU):
+    def profile(self, r):
+        return 7 * r**3
+
+
 @pytest.mark.parametrize(
     ("rho", "expected"),
     [
@@ -256,7 +284,10 @@ def test_a_block_activation_is_no_longer_than_its_blocks_allow():
         (radnet.RadialSigmoid(), None),
         (RMSRescaling(7, 0.25), 2.0),
         (RMSRescaling(7, 0.0), None),
+        (RMSRescaling(7, None), 2.0**26),
         (radnet.Radial(torch.tanh), None),
+        (Other(), None),
+        (OtherShifted(0.5), None),
     ],
 )
 def test_lipschitz_constants_are_those_of_the_maps(rho, expected):
@@ -301,3 +332,264 @@ def test_several_inputs_and_outputs_are_taken_together():
     both = radnet.compress(Two(), (x, y), tol=0.1).bound.value
     single = [small(Two().a, x, 0.1).bound.value, small(Two().b, y, 0.1).bound.value]
     assert both == pytest.approx(math.hypot(*single))
+
+
+# --- what a bound is about
+
+
+def worst(model, c, x, steps=60, starts=20):
+    """Gradient ascent of the change of a whole row, over rows no longer than the longest of x."""
+    R, one = longest_row(x), [-1] + [1] * (x.ndim - 1)
+    v = torch.randn(starts, *x.shape[1:], dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found = 0.0
+    for k in range(steps):
+        v = (v * (R / v.flatten(1).norm(dim=1)).clamp(max=1).reshape(one)).requires_grad_()
+        change = (model(v) - c.network(v)).flatten(1).square().sum(dim=1)
+        found = max(found, float(change.detach().max()))
+        (g,) = torch.autograd.grad(change.sum(), v)
+        v = (v + R * 0.9**k * g / g.flatten(1).norm(dim=1).clamp(min=1e-300).reshape(one)).detach()
+    return math.sqrt(found)
+
+
+def test_a_constant_that_ends_at_an_edge_is_counted():
+    """Its direction is left out though nothing varies along it: only where the zeros begin it is seen."""
+    a, b, head = nn.Conv2d(1, 4, 1), nn.Conv2d(4, 6, 3, padding=1, bias=False), nn.Conv2d(6, 2, 1)
+    with torch.no_grad():
+        for p in (*a.parameters(), *b.parameters(), *head.parameters()):
+            p.zero_()
+        a.weight[1], a.bias[0] = 0.5, 1
+        b.weight[0, 0, 1, 1], b.weight[1, 0, 0, 0], b.weight[2, 1, 1, 1] = 1, 0.05, 1
+        head.weight[0, 1] = head.weight[1, 2] = 1
+    model, x = nn.Sequential(a, b, head), normal(4, 1, 5, 5)
+    c = small(model, x, 0.1)
+    change = float((model(x) - c.network(x)).detach().flatten(1).norm(dim=1).max())
+    assert change == pytest.approx(0.05 * 4)  # at 4 x 4 of 25 positions
+    assert change <= c.bound.value <= 10 * change
+
+
+def test_a_bound_is_about_whole_rows():
+    a, head = nn.Conv2d(2, 6, 1, bias=False), nn.Conv2d(6, 1, 1, bias=False)
+    with torch.no_grad():
+        a.weight.zero_()
+        head.weight.zero_()
+        a.weight[0, 0], a.weight[1, 1], head.weight[0, 1] = 1, 0.05, 1
+    x = torch.zeros(1, 2, 6, 6, dtype=torch.float64)
+    x[:, 1] = 1
+    for end in (nn.Flatten(), nn.Identity(), nn.Flatten(2)):
+        model = nn.Sequential(a, head, end)
+        c = small(model, x, 0.1)
+        assert float((model(x) - c.network(x)).detach().norm()) == pytest.approx(0.3)
+        assert c.bound.value == pytest.approx(0.3)
+
+
+def test_a_constant_without_a_mark_is_added_beyond_the_edge_too():
+    """What a rescaling reads has no mark: a reader adds its rest by the bias, and so where there are only zeros."""
+
+    class Both(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.rho = nn.Conv1d(2, 12, 1), radnet.ShiftedReLU(0.1, dim=1)
+            self.b, self.c = nn.Conv1d(12, 2, 3, padding=1), nn.Conv1d(12, 2, 1)
+            with torch.no_grad():
+                self.a.weight.zero_()
+                self.a.weight[0, 0, 0], self.a.weight[1, 1, 0] = 1, 0.8
+                self.a.bias.zero_()
+                self.a.bias[0], self.a.bias[2] = 2, 0.05
+                self.b.weight.zero_()
+                self.b.weight[0, 2, 0] = self.b.weight[1, 2, 2] = 1
+
+        def forward(self, x):
+            h = self.a(x)
+            return self.b(h) + 1e-6 * self.c(self.rho(h))
+
+    model, x = Both().double(), normal(6, 2, 5)
+    c = small(model, x, 0.1)
+    assert c.spaces[0].after == 2
+    found = worst(model, c, x)
+    assert found > 0.04  # twice, at two edges
+    assert found <= c.bound.value <= 3 * found
+
+
+GEOMETRIES = [
+    (nn.Conv1d, {"kernel_size": 3}),
+    (nn.Conv1d, {"kernel_size": 3, "padding": 1}),
+    (nn.Conv1d, {"kernel_size": 3, "stride": 2, "padding": 1}),
+    (nn.Conv1d, {"kernel_size": 2, "stride": 3}),
+    (nn.Conv1d, {"kernel_size": 3, "dilation": 2, "padding": "same"}),
+    (nn.Conv1d, {"kernel_size": 3, "padding": 2, "padding_mode": "circular"}),
+    (nn.Conv1d, {"kernel_size": 3, "padding": 2, "padding_mode": "reflect"}),
+    (nn.Conv1d, {"kernel_size": 3, "padding": 2, "padding_mode": "replicate"}),
+    (nn.Conv2d, {"kernel_size": (1, 3), "padding": (0, 1)}),
+    (nn.Conv2d, {"kernel_size": 2, "stride": (1, 2)}),
+]
+
+
+@pytest.mark.parametrize(("kind", "keywords"), GEOMETRIES)
+def test_convolutions_stretch_no_more_than_they_are_said_to(kind, keywords):
+    torch.manual_seed(0)
+    m = kind(2, 3, **keywords, bias=False).double()
+    space = (5,) if kind is nn.Conv1d else (4, 5)
+    n = 2 * math.prod(space)
+    rows = torch.eye(n, dtype=torch.float64).reshape(n, 2, *space)
+    with torch.no_grad():
+        full = m(rows)
+    A = m.weight.detach().flatten(2)
+    stretch = Stretch(A, times_seen(m, space), once=m.padding_mode == "zeros")
+    unit = stretch(Lengths(1.0, 1.0))
+    assert float(torch.linalg.matrix_norm(full.reshape(n, -1), 2)) <= unit.row * (1 + 1e-12)
+    at_each = full.movedim(1, -1).reshape(n, -1, 3)
+    for p in range(at_each.shape[1]):  # an output position, over inputs that are of length 1 at every position
+        by_position = at_each[:, p].reshape(2, -1, 3)
+        longest_at_p = sum(float(torch.linalg.matrix_norm(by_position[:, q], 2)) for q in range(by_position.shape[1]))
+        tight = float(torch.linalg.matrix_norm(at_each[:, p], 2))
+        assert tight <= stretch(Lengths(1.0, 1.0)).each * (1 + 1e-12)
+        assert tight <= stretch(Lengths(1.0, math.inf)).each * (1 + 1e-12) <= 3 * longest_at_p + 10
+    ones = kind(1, 1, **keywords, bias=False).double()
+    nn.init.ones_(ones.weight)
+    k = math.prod(space)
+    with torch.no_grad():
+        seen = ones(torch.eye(k, dtype=torch.float64).reshape(k, 1, *space)).flatten(1).sum(dim=1).max()
+    assert times_seen(m, space) == int(seen)
+
+
+@pytest.mark.parametrize("keywords", [k for kind, k in GEOMETRIES if "padding_mode" not in k and kind is nn.Conv1d])
+def test_what_is_added_beyond_the_edge_is_summed_over_the_taps_there(keywords):
+    torch.manual_seed(0)
+    m, r = nn.Conv1d(2, 3, **keywords, bias=False).double(), normal(2)
+    with torch.no_grad():
+        inside = m(r.reshape(1, 2, 1).expand(1, 2, 7))[0]
+        missing = (m.weight.sum(dim=2) @ r).unsqueeze(1) - inside
+    found = beyond_the_edge(m, (7,), r)
+    assert found.each == pytest.approx(float(missing.norm(dim=0).max()))
+    assert found.row == pytest.approx(float(missing.norm()))
+    assert (found.row > 1e-12) == bool(keywords.get("padding"))
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.AvgPool1d(2),
+        nn.AvgPool1d(3, stride=1),
+        nn.AvgPool1d(3, stride=1, padding=1),
+        nn.AvgPool1d(3, stride=1, padding=1, count_include_pad=False),
+        nn.AvgPool1d(3, stride=2, padding=1, ceil_mode=True),
+        nn.AdaptiveAvgPool1d(3),
+        nn.AdaptiveAvgPool1d(11),
+    ],
+)
+def test_pools_stretch_a_row_by_the_root_of_how_much_a_position_weighs(pool):
+    A = pool(torch.eye(7, dtype=torch.float64).unsqueeze(1))[:, 0]
+    weight = float(gradient_of_sum(pool, (1, 1, 7)).max())
+    assert weight == pytest.approx(float(A.sum(dim=1).max()))
+    assert float(torch.linalg.matrix_norm(A, 2)) <= math.sqrt(weight) * (1 + 1e-12)
+    assert float(A.sum(dim=0).max()) <= 1 + 1e-12
+
+
+def test_lengths_of_profiles():
+    assert [longest(rho) for rho in (radnet.Squash(shift=1.0), radnet.RadialSigmoid(), RMSRescaling(9, 0.0))] == [
+        1,
+        1,
+        3,
+    ]
+    assert [longest(rho) for rho in (radnet.Identity(), Other(), radnet.Radial(torch.tanh))] == [math.inf] * 3
+    known = [radnet.Identity(shift=0.5), radnet.StepReLU(shift=-0.7), radnet.ShiftedReLU(0.5, shift=-0.8)]
+    assert [growth(rho) for rho in known] == pytest.approx([0.5, 0.7, 0.3])
+    v = normal(1000, 3) * torch.logspace(-3, 1, 1000, dtype=torch.float64).unsqueeze(1)
+    for rho in known:
+        assert bool((rho(v).norm(dim=1) <= v.norm(dim=1) + growth(rho) + 1e-12).all())
+    assert growth(Other()) == math.inf
+    assert lipschitz(RMSRescaling(3, None), torch.float32) == lipschitz(RMSRescaling(3, None), torch.bfloat16)
+    assert lipschitz(RMSRescaling(3, None), torch.float32) == pytest.approx(2**11.5)
+
+
+def test_an_activation_that_jumps_but_has_short_values_has_a_bound():
+    """Two vectors of a radial sigmoid are no further apart than 2, whatever was left out before."""
+    model = After(nn.Identity(), rho=radnet.RadialSigmoid()).double()
+    x = normal(20, 6)
+    assert small(model, x, 0.1).bound.value == pytest.approx(2 * np.linalg.norm(parts(model.last)[0], 2))
+    blocks = After(nn.Identity(), rho=radnet.RadialSigmoid(blocks=2)).double()
+    expected = 2 * math.sqrt(2) * np.linalg.norm(parts(blocks.last)[0], 2)
+    assert small(blocks, x, 0.1).bound.value == pytest.approx(expected)
+
+
+class Later(nn.Module):
+    """A layer that a tolerance cuts, another, and something that pins what that one writes."""
+
+    def __init__(self, f):
+        super().__init__()
+        self.first, self.mid, self.f, self.last = (
+            one_cut(),
+            nn.Linear(30, 8, bias=False),
+            f,
+            nn.Linear(8, 2, bias=False),
+        )
+
+    def forward(self, x):
+        return self.last(self.f(self.mid(self.first(x))))
+
+
+class Difference(nn.Module):
+    def __init__(self, norm):
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, h):
+        return self.norm(h) - self.norm(2 * h)
+
+
+def test_norm_layers_that_stay_are_lipschitz():
+    """Called twice they are not folded: a gain g, an eps and n entries give g/sqrt(eps), and at most g sqrt(n)."""
+    x = normal(20, 6)
+    for norm in (nn.RMSNorm(8, eps=0.25), nn.LayerNorm(8, eps=0.25), nn.LayerNorm(8, eps=0.25, bias=False)):
+        nn.init.constant_(norm.weight, -2.0)
+        model = Later(Difference(norm)).double()
+        error = np.linalg.norm(parts(model.mid)[0], 2) * first_error(model, x, 0.1)[0]
+        apart = min(4 * error, 4 * math.sqrt(8)) + min(8 * error, 4 * math.sqrt(8))
+        expected = np.linalg.norm(parts(model.last)[0], 2) * apart
+        assert small(model, x, 0.1).bound.value == pytest.approx(expected)
+    jumps = Later(Difference(nn.RMSNorm(8, eps=0.0))).double()
+    expected = 4 * math.sqrt(8) * np.linalg.norm(parts(jumps.last)[0], 2)
+    assert small(jumps, x, 0.1).bound.value == pytest.approx(expected)
+
+
+def test_the_number_of_rows_does_not_matter():
+    model, x = After(lambda h: h.mean(1)).double(), normal(40, 5, 6)
+    longest_first = x[x.flatten(1).norm(dim=1).argsort(descending=True)]
+    values = [small(model, longest_first[:k], 0.1).bound.value for k in (1, 2, 5, 40)]
+    assert values == pytest.approx([values[0]] * 4)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda h: h.flatten(0, 1),
+        lambda h: h[1:],
+        lambda h: torch.cat([h, h], dim=0),
+        lambda h: h + h.transpose(0, 1),
+    ],
+)
+def test_models_that_mix_rows_have_no_bound(f):
+    assert small(Later(f).double(), normal(3, 3, 6), 0.1).bound == Bound(None, "the rows of the inputs are mixed")
+
+
+def test_outputs_that_are_not_numbers_do_not_count():
+    class Classes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = After(nn.Identity())
+
+        def forward(self, x):
+            y = self.net(x)
+            return y, y.argmax(dim=-1)
+
+    model, x = Classes().double(), normal(20, 6)
+    assert small(model, x, 0.1).bound.value == pytest.approx(small(model.net, x, 0.1).bound.value)
+
+
+def test_subsets_of_the_data_are_about_their_constant():
+    """Data in a plane away from 0: what a layer leaves out is measured from the plane's own point."""
+    model = decaying((6, 30, 2), radnet.ShiftedReLU(0.3), 1)
+    data = normal(200, 2) @ normal(2, 6, seed=1) + normal(6, seed=2)
+    c = radnet.compress(model, data, data=data, tol=0.2)
+    change = float((model(data) - c.network(data)).detach().norm(dim=1).max())
+    assert 0 < change <= c.bound.value

@@ -1,6 +1,7 @@
 """Norm layers inside models: what their neighbours take over, what is left, and when they stay as they are."""
 
 import copy
+import decimal
 
 import pytest
 import torch
@@ -79,8 +80,8 @@ def test_folding_keeps_flags_and_dtypes():
     assert flags == {
         "a.weight": False, "a.bias": True, "b.weight": True, "b.bias": False, "c.weight": True, "c.bias": True,
     }  # fmt: skip
-    single = Net(plain, nn.RMSNorm(16, eps=0.1)).float().eval()
-    fold(single, trace(single, (torch.zeros(2, 3),)))
+    single = Net(plain, nn.LayerNorm(16, eps=0.1, elementwise_affine=False)).float().eval()
+    assert fold(single, trace(single, (torch.zeros(2, 3),)))
     assert {p.dtype for p in single.parameters()} == {torch.float32}
 
 
@@ -194,16 +195,124 @@ def test_another_librarys_rms_norm_is_folded_like_torchs():
     assert (small.norm.n, small.norm.eps) == (16, 0.1)
 
 
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
 @pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_an_rms_norm_without_eps_takes_that_of_the_numbers_that_arrive(affine, dtype):
     """The eps of float32 at least: torch computes no shorter."""
-    model = Net(plain, nn.RMSNorm(16, elementwise_affine=affine)).to(dtype).eval()
-    fold(model, trace(model, (normal(4, 3).to(dtype),)))
-    assert model.norm.eps == torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
-    v = (1e-4 * normal(5, 16)).to(dtype)
-    expected = nn.functional.rms_norm(v, (16,))
-    assert torch.allclose(model.norm(v), expected, rtol=4 * torch.finfo(dtype).eps, atol=0)
+    model, _ = folded(Net(plain, nn.RMSNorm(16, elementwise_affine=affine)), normal(4, 3))
+    model = model.to(dtype)
+    assert model.norm.eps is None
+    for arrives in DTYPES:  # whatever the model was when it was folded
+        for size in (1.0, 1e-3, 1e-4, 1e-6):
+            v = (size * normal(5, 16)).to(arrives)
+            expected = nn.functional.rms_norm(v, (16,))
+            assert model.norm(v).dtype == arrives
+            assert torch.allclose(model.norm(v), expected, rtol=4 * torch.finfo(arrives).eps, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("gain", [True, False])
+def test_without_eps_the_small_model_follows_the_original_to_double(dtype, gain):
+    """Weights are rounded to the dtype once; the eps must not be."""
+    torch.manual_seed(0)
+    norm = nn.RMSNorm(64, elementwise_affine=gain)
+    model = nn.Sequential(nn.Linear(3, 64, bias=False), norm, nn.Linear(64, 2)).to(dtype).eval()
+    x = 1e-3 * normal(20, 3)
+    small = radnet.compress(model, x.to(dtype)).network
+    wide, small = copy.deepcopy(model).double(), copy.deepcopy(small).double()
+    with torch.no_grad():
+        gap = (wide(x) - small(x)).abs().max() / wide(x).abs().max()
+        frozen = (wide(x) - model(x.to(dtype)).double()).abs().max() / wide(x).abs().max()
+    assert gap <= 64 * torch.finfo(dtype).eps
+    assert frozen > 0.01  # the eps of float32 would be seen here
+
+
+def exact_rms(v, n, eps):
+    """In 60 digits: ``v / sqrt(|v|^2/n + eps)``."""
+    with decimal.localcontext(decimal.Context(prec=60, Emax=9999, Emin=-9999)):
+        numbers = [decimal.Decimal(float(x)) for x in v]
+        norm = (sum(x * x for x in numbers) / n + decimal.Decimal(eps)).sqrt()
+        return [float(x / norm) for x in numbers]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("eps", [1e-6, 0.5, 1e-12, None])
+@pytest.mark.parametrize("form", ["fast", "composed"])
+def test_the_rescaling_is_right_from_subnormals_to_the_largest_number(dtype, eps, form):
+    info = torch.finfo(dtype)
+    rho = RMSRescaling(7, eps)
+    tiny = info.smallest_normal
+    for size in (tiny / 8, tiny, 1e-20, 1e-6, 0.1, 1.0, 1e4, 1e30, info.max / 8, info.max / 2):
+        v = (torch.tensor([0.3, -0.5, 0.7], dtype=dtype) * size).to(dtype)
+        found = rho(v) if form == "fast" else torch.func.vmap(rho)(v.unsqueeze(0))[0]
+        expected = torch.tensor(exact_rms(v, 7, info.eps if eps is None else eps), dtype=torch.float64)
+        near = (found.double() - expected).abs() <= 16 * info.eps * expected.abs() + tiny * info.eps
+        assert bool(near.all()), size
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("eps", [1e-6, 0.5, None, 0.0])
+def test_gradients_of_the_rescaling_are_finite_everywhere(dtype, eps):
+    info = torch.finfo(dtype)
+    for size in (0.0, info.smallest_normal, 1e-3, 1.0, 1e3, info.max / 4):
+        if size < 1e-3 and eps == 0:
+            continue  # the gradient grows like 1/|v| without end
+        for second in (False, True):
+            v = (torch.tensor([0.3, -0.5, 0.7], dtype=torch.float64) * size).to(dtype).requires_grad_()
+            (gradient,) = torch.autograd.grad(RMSRescaling(3, eps)(v).sum(), v, create_graph=second)
+            assert bool(gradient.isfinite().all()), (size, second)
+    v = normal(6, 5).requires_grad_()
+    if eps:
+        assert torch.autograd.gradcheck(RMSRescaling(5, eps), (v,))
+        assert torch.autograd.gradgradcheck(RMSRescaling(5, eps), (v,))
+
+
+#: what `torch.onnx.export` translates, of all that a linear layer and a rescaling are made of
+KNOWN_TO_ONNX = {
+    *(
+        f"aten.{name}"
+        for name in (
+            "_assert_tensor_metadata.default", "abs.default", "add.Tensor", "amax.default", "clamp.default",
+            "detach.default", "div.Tensor", "full.default", "gt.Scalar", "le.Tensor", "linear.default", "lt.Scalar",
+            "mul.Tensor", "ones_like.default", "reciprocal.default", "sqrt.default", "square.default", "sub.Tensor",
+            "sum.dim_IntList", "to.dtype", "where.ScalarSelf", "where.self", "zeros_like.default",
+        )
+    ),
+    "<built-in function getitem>",
+    "wrap_with_set_grad_enabled",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.RMSNorm(48, eps=1e-6),
+        nn.RMSNorm(48),
+        nn.RMSNorm(48, elementwise_affine=False),
+        nn.LayerNorm(48),
+        nn.LayerNorm(48, elementwise_affine=False),
+        OtherRMSNorm(48, 0.1),
+    ],
+)
+def test_compressed_norm_layers_export_with_operations_that_onnx_has(norm):
+    model = nn.Sequential(nn.Linear(3, 48), copy.deepcopy(norm), nn.Linear(48, 2)).float().eval()
+    x = normal(8, 3).float()
+    small = radnet.compress(model, x).network
+    assert isinstance(small[1], RMSRescaling)
+    program = torch.export.export(small, (x,))
+    names = {str(node.target) for node in program.graph.nodes if node.op == "call_function"}
+    assert names <= KNOWN_TO_ONNX
+    assert torch.allclose(program.module()(x), small(x), rtol=1e-5)
+
+
+def test_an_exported_rescaling_without_eps_takes_that_of_its_dtype():
+    for dtype in (torch.float32, torch.float64):
+        v = (1e-5 * normal(4, 6)).to(dtype)
+        program = torch.export.export(RMSRescaling(6, None), (v,))
+        assert torch.allclose(program.module()(v), nn.functional.rms_norm(v, (6,)), rtol=8 * torch.finfo(dtype).eps)
 
 
 def test_several_readers_all_take_the_gain():
@@ -279,3 +388,181 @@ def test_the_rescaling_says_what_it_is():
     assert torch.allclose(RMSRescaling(6, 0.5, dim=1)(v), RMSRescaling(6, 0.5)(v.mT).mT)
     huge = torch.full((1, 4), 1e300, dtype=torch.float64)
     assert torch.allclose(RMSRescaling(4, 1e-6)(huge), torch.ones_like(huge))
+
+
+# --- names, signs, depth
+
+
+class Named(nn.Module):
+    """A writer, a norm and a reader, any of which may have a second name."""
+
+    def __init__(self, norm, alias, by_alias):
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(3, 16), norm, nn.Linear(16, 2)
+        self.other = nn.ModuleDict({"again": getattr(self, alias)})
+        self.alias, self.by_alias = alias, by_alias
+
+    def part(self, name):
+        return self.other["again"] if self.by_alias and name == self.alias else getattr(self, name)
+
+    def forward(self, x):
+        return self.part("b")(self.part("norm")(self.part("a")(x)))
+
+
+@pytest.mark.parametrize("by_alias", [True, False])
+@pytest.mark.parametrize("alias", ["a", "norm", "b"])
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda: batch_norm(nn.BatchNorm1d, affine=False),
+        lambda: batch_norm(nn.BatchNorm1d),
+        lambda: with_gain(nn.LayerNorm(16)),
+        lambda: with_gain(nn.RMSNorm(16)),
+        lambda: with_gain(OtherRMSNorm(16, 0.1)),
+    ],
+)
+def test_a_module_with_two_names_is_folded_once_and_under_both(norm, alias, by_alias):
+    small, done = folded(Named(norm(), alias, by_alias), normal(6, 3))
+    assert done
+    assert isinstance(small.norm, RMSRescaling | nn.Identity)
+    assert small.other["again"] is getattr(small, alias)
+    steps = trace(small, (normal(6, 3),))
+    assert not fold(small, steps)
+
+
+def test_the_order_of_names_does_not_matter():
+    """The name that is found first is not the one that is called."""
+
+    class Aliased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = batch_norm(nn.BatchNorm1d, affine=False)
+            self.deep = nn.Sequential(nn.Linear(3, 16), self.norm, nn.Linear(16, 2))
+
+        def forward(self, x):
+            return self.deep(x)
+
+    small, done = folded(Aliased(), normal(6, 3))
+    assert done
+    assert isinstance(small.deep[1], nn.Identity)
+    assert small.norm is small.deep[1]
+
+
+def signed(norm):
+    with torch.no_grad():
+        for p in norm.parameters():
+            p.copy_(torch.linspace(-1, 1, p.numel()).roll(3))
+            p[2] = 0
+    return norm
+
+
+def without_gain(norm):
+    norm.weight = None
+    return signed(norm)
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        signed(nn.RMSNorm(16, eps=0.1)),
+        signed(nn.LayerNorm(16, eps=0.1)),
+        signed(nn.LayerNorm(16, eps=0.1, bias=False)),
+        signed(nn.LayerNorm(16, eps=0.1, elementwise_affine=False)),
+        without_gain(nn.LayerNorm(16, eps=0.1)),
+        signed(nn.LayerNorm(16, eps=0.0)),
+    ],
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_gains_of_any_sign_and_shifts_without_gain_are_taken_over(norm, bias):
+    model = Net(plain, nn.Identity(), bias)
+    model.norm = copy.deepcopy(norm)
+    small, done = folded(model, normal(6, 3))
+    assert done
+    assert isinstance(small.norm, RMSRescaling)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda self, x: self.b(h := self.norm(self.a(x))) - self.b(2 * h),  # one reader, twice
+        lambda self, x: self.b(h := self.norm(self.a(x))) - self.b(h),
+        lambda self, x: (h := self.norm(self.a(x))).sum() + self.b(h),
+        lambda self, x: torch.cat([self.b(self.norm(h := self.a(x))), h], dim=-1),  # normed, and an output
+        lambda self, x: torch.cat([self.b(h := self.norm(self.a(x))), h], dim=-1),
+        lambda self, x: self.b(self.norm(self.a(x)) + self.norm(self.c(x))),
+        lambda self, x: self.b(self.norm(self.a(x) - self.c(x) / 3)),
+        lambda self, x: self.b(self.norm(-self.a(x))),
+    ],
+)
+@pytest.mark.parametrize("norm", [nn.RMSNorm(16, eps=0.1), nn.LayerNorm(16, eps=0.1)])
+def test_folding_never_changes_the_function(forward, norm):
+    """Whether it can be folded or not: `folded` compares."""
+    folded(Net(forward, copy.deepcopy(norm)), normal(6, 3))
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(4), nn.RMSNorm(4)])
+def test_many_layers_that_are_summed_before_a_norm_are_no_problem(norm):
+    class Many(nn.Module):
+        def __init__(self, depth):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(2, 4) for _ in range(depth))
+            self.norm, self.last = copy.deepcopy(norm), nn.Linear(4, 1)
+
+        def forward(self, x):
+            h = self.layers[0](x)
+            for layer in self.layers[1:]:
+                h = h + layer(x)
+            return self.last(self.norm(h))
+
+    small, done = folded(Many(1200), normal(3, 2))
+    assert done
+    assert isinstance(small.norm, RMSRescaling)
+
+
+def test_many_readers_one_behind_the_other_are_no_problem():
+    class Deep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.norm, self.b = nn.Linear(2, 4), with_gain(nn.RMSNorm(4)), nn.Linear(4, 1)
+
+        def forward(self, x):
+            h = self.norm(self.a(x))
+            for _ in range(1200):
+                h = h.clone()
+            return self.b(h)
+
+    assert folded(Deep(), normal(3, 2))[1]
+
+
+def test_an_unbatched_picture_is_not_taken_for_a_batch():
+    """BatchNorm1d takes (C, H, W) for C rows with H channels, which are not those of the convolution before."""
+    model = nn.Sequential(nn.Conv2d(3, 16, 1), batch_norm(nn.BatchNorm1d, 5))
+    assert not folded(model, normal(3, 5, 4))[1]
+
+
+def test_statistics_that_are_read_elsewhere_stay():
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.norm = nn.Linear(3, 16), batch_norm(nn.BatchNorm1d)
+
+        def forward(self, x):
+            return self.norm(self.a(x)) + self.norm.running_mean
+
+    assert not folded(Reads(), normal(4, 3))[1]
+
+
+def test_subclasses_and_patched_layers_are_not_folded():
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    writer = Net(plain, nn.LayerNorm(16))
+    writer.a = Doubled(3, 16)
+    assert not folded(writer, normal(4, 3))[1]
+    patched = Net(plain, nn.RMSNorm(16))
+    patched.b.forward = lambda x: torch.tanh(x)[..., :2]
+    assert not folded(patched, normal(4, 3))[1]
+    inherits = Net(plain, nn.RMSNorm(16))
+    inherits.b = type("Plain", (nn.Linear,), {})(16, 2)
+    assert folded(inherits, normal(4, 3))[1]
