@@ -531,7 +531,7 @@ def same_function(model, *inputs, seed=7, **keywords):
 
 
 class Stages(nn.Module):
-    """A residual stream ``h``, ``h + f(h)``, ``h + f(h) + g(h + f(h))`` of width 40; ``join`` makes what is read of it."""
+    """A residual stream of width 40 at three stages, each the one before and something; ``join`` makes what is read."""
 
     def __init__(self, join, reads, last=None):
         super().__init__()
@@ -646,7 +646,7 @@ def test_stages_of_pictures_beside_each_other_under_zeros_or_flattened(padding, 
 
 
 def test_a_mark_that_cancels_is_not_divided_by():
-    """``0.1 h + 0.2 h - 0.3 h`` leaves rounding of the mark and a constant of its own, which has to be read all the same."""
+    """``0.1 h + 0.2 h - 0.3 h`` leaves rounding of the mark, and a constant that has to be read all the same."""
 
     class Cancels(nn.Module):
         def __init__(self):
