@@ -9,8 +9,9 @@ from torch import nn
 
 import radnet
 from radnet.compression import bases, graph, program
-from radnet.compression.bounds import Bound, growth, lipschitz, longest
+from radnet.compression.bounds import Bound
 from radnet.compression.lengths import Lengths, Stretch, beyond_the_edge, gradient_of_sum, times_seen
+from radnet.compression.lipschitz import growth, lipschitz, longest
 from radnet.compression.norms import RMSRescaling
 from test_compress_any import decaying, normal
 

@@ -23,8 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..activations import Identity, RadialActivation, RadialSigmoid, ShiftedReLU, Squash, StepReLU
-from ..rescaling import accumulation_dtype, block_sizes
+from ..rescaling import block_sizes
 from .bases import Layout, Run
 from .features import Feature
 from .graph import Analysis, double, padded_with_zeros
@@ -42,7 +41,7 @@ from .lengths import (
     repeated,
     times_seen,
 )
-from .norms import RMSRescaling
+from .lipschitz import growth, lipschitz, longest, own_eps
 from .program import Step, Value, rms_norm
 from .spans import AffineSet, span_basis
 
@@ -65,60 +64,6 @@ class Bound:
         if self.value is None:
             return f"no bound: {self.why}"
         return f"outputs change by at most {self.value:.3g}, for inputs as long as the given ones"
-
-
-def lipschitz(rho: RadialActivation, dtype: torch.dtype = torch.float64) -> float | None:
-    """A Lipschitz constant of ``v -> h(|v| - t) v/|v|``: sup h', if h(-t) = 0. None if we know none.
-
-    ``dtype`` is that of v, which matters for an `RMSRescaling` that takes its eps from it.
-
-    >>> lipschitz(ShiftedReLU(0.5)), lipschitz(StepReLU())
-    (1.0, None)
-    """
-    t = _shift(rho)
-    if type(rho) is Identity:
-        return 1.0 if t == 0 else None
-    if type(rho) is Squash:
-        return 3 * math.sqrt(3) / 8 if t == 0 else None  # with a shift h(-t) is not 0
-    if type(rho) is ShiftedReLU:
-        return 1.0 if rho.b + t >= 0 else None
-    if type(rho) is RMSRescaling:
-        eps = _eps(rho.eps, dtype)
-        return 1 / math.sqrt(eps) if eps > 0 and t == 0 else None
-    return None
-
-
-def longest(rho: RadialActivation) -> float:
-    """The supremum of ``|h|``, as far as we know.
-
-    >>> longest(Squash(shift=2.0)), longest(StepReLU())
-    (1.0, inf)
-    """
-    if type(rho) in (Squash, RadialSigmoid):
-        return 1.0
-    return math.sqrt(rho.n) if type(rho) is RMSRescaling else math.inf
-
-
-def growth(rho: RadialActivation) -> float:
-    """A number g with ``|h(r - t)| <= r + g`` for all norms r; infinite if we know none.
-
-    >>> growth(StepReLU(shift=-2.0)), growth(ShiftedReLU(0.5))
-    (2.0, 0.0)
-    """
-    t = _shift(rho)
-    if type(rho) is Identity:
-        return abs(t)
-    if type(rho) is StepReLU:
-        return max(0.0, -t)
-    return max(0.0, -rho.b - t) if type(rho) is ShiftedReLU else math.inf
-
-
-def _shift(rho: RadialActivation) -> float:
-    return 0.0 if rho.shift is None else float(rho.shift.detach())
-
-
-def _eps(eps: float | None, dtype: torch.dtype) -> float:
-    return torch.finfo(accumulation_dtype(dtype)).eps if eps is None else eps
 
 
 def bound(analysis: Analysis, layout: Layout, steps: Sequence[Step], inputs: Sequence[Tensor]) -> Bound:
@@ -367,7 +312,7 @@ class _Follower:
         if not layer and rms is None:
             return self._unknown(step)
         gain = m.weight if rms is None else rms.gain
-        eps = m.eps if rms is None else _eps(rms.eps, value.dtype)
+        eps = m.eps if rms is None else own_eps(rms.eps, value.dtype)
         g = 1.0 if gain is None else float(double(gain).abs().max())
         shift = getattr(m, "bias", None) if layer else None
         L = g / math.sqrt(eps) if eps > 0 else None
