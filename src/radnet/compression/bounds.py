@@ -109,11 +109,15 @@ class _Follower:
                 outputs = [self._size(value) for value in step.inputs if _has_parts(value.dtype)]
                 break
             if step.output is not None:
-                self.sizes[step.output] = self._settled(step, self.steps.get(step.kind, self._unknown)(step))
+                self.sizes[step.output] = self._settled(step, self._take(step))
         total = math.hypot(*(size.error.row for size in outputs))
         if math.isfinite(total):
             return Bound(total)
         return Bound(None, next(why for why in map(_reason, outputs) if why))
+
+    def _take(self, step: Step) -> Size:
+        known = step.kind in self.steps and (step.inputs or step.kind in ("input", "parameter"))
+        return self.steps[step.kind](step) if known else self._unknown(step)
 
     def _size(self, value: Value) -> Size:
         return self.sizes[value] if value in self.sizes else self._anything(value)
