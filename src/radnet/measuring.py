@@ -37,7 +37,7 @@ _DEEPEST = 6  # how far into nested outputs and attributes tensors are looked fo
 # --- inputs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Call:
     """Arguments of a model, which may be nested, and a word on what they are."""
 

@@ -184,8 +184,19 @@ def _compress_any(
     generator: torch.Generator,
 ) -> ModelCompression[ModelT]:
     _check_runs(model, call)
-    smaller = compress_model(model, call, tol=tol, data=data, rewrite=rewrite, generator=generator)
-    certificate = _certified(model, smaller.wide, smaller.network, smaller.explored, tol, generator)
+    explored = None
+    while True:
+        options: Any = {"tol": tol, "data": data, "rewrite": rewrite, "generator": generator, "explored": explored}
+        smaller = compress_model(model, call, **options)
+        explored = smaller.explored
+        try:
+            certificate = _certified(model, smaller.wide, smaller.network, explored, tol, generator)
+            break
+        except InvalidValue:  # where it differs the model may do something else: follow it there too
+            new = [tried for tried in explored.differ if tried.call not in (explored.given.call, *explored.ways)]
+            if not new:
+                raise
+            explored.add_way(new[0].call, new[0].log)
     return ModelCompression(
         smaller.network, certificate, model, smaller.spaces, call.args, smaller.traced_by, smaller.bound, smaller.edges
     )
@@ -229,9 +240,9 @@ def _certified(
     if _is_random(model, explored):
         raise InvalidValue(f"{name}: its forward draws random numbers, so there is no function to keep; call eval()")
     raise InvalidValue(
-        f"{name}: the smaller model does not give the same outputs ({certificate.rows_failed} of {certificate.rows} rows "
-        f"differ, by {certificate.max_gap64:.3g}; {certificate.failures[0] if certificate.failures else ''}); its forward "
-        "does something that cannot be seen by tracing it once. Nothing was changed"
+        f"{name}: the smaller model does not give the same outputs ({certificate.rows_failed} of {certificate.rows} "
+        f"rows differ, by {certificate.max_gap64:.3g}; {'; '.join(certificate.failures[:1])}); its forward does "
+        "something that cannot be seen by tracing it once. Nothing was changed"
     )
 
 

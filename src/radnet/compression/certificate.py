@@ -148,6 +148,7 @@ class _Judge:
         self.conditioning = 0.0
         self.judged = self.excused = 0
         self.failures: list[str] = []
+        self.differ: list[Tried] = []  # the calls at which the two are not the same
         self.last: dict[str, Tensor] = {}
 
     def compare(self, tried: Tried) -> tuple[dict[str, Gap], Tensor, Tensor]:
@@ -162,6 +163,8 @@ class _Judge:
         if any(bool(b.any()) for b in beyond.values()):
             beyond, allowed = self._excuse(tried, gaps, beyond, allowed)
         failed, broken = torch.zeros(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.bool)
+        if any(bool(bad.any()) for bad in beyond.values()):
+            self.differ.append(tried)
         for name, bad in beyond.items():
             failed |= _of_call(bad, rows)
             broken |= _of_call(bad & gaps[name].rows.isinf(), rows)
@@ -304,7 +307,9 @@ def judge(
         return nudged(as_float64(value) if float64 else value, generator)
 
     judging = _Judge(original, small, explored.precision, nudge)
-    return _certificate(judging, explorer, explored, original, small if shipped is None else shipped)
+    certificate = _certificate(judging, explorer, explored, original, small if shipped is None else shipped)
+    explored.differ = judging.differ
+    return certificate
 
 
 def verify(
@@ -345,8 +350,8 @@ def verify(
 def does_not_run(model: nn.Module, error: Exception) -> InvalidValue:
     """What is said of a model that raises."""
     return InvalidValue(
-        f"{type(model).__name__} does not run on the given inputs ({type(error).__name__}: {error}); give inputs of the "
-        "shape and dtype it takes, as a tensor or as a tuple with one entry for each argument"
+        f"{type(model).__name__} does not run on the given inputs ({type(error).__name__}: {error}); give inputs of "
+        "the shape and dtype it takes, as a tensor or as a tuple with one entry for each argument"
     )
 
 
@@ -361,6 +366,7 @@ def _certificate(
             _, bad, not_alike = judging.compare(tried)
         except Exception as error:  # it runs on these inputs, the other does not
             judging.failures.append(f"the other model fails at {tried.call.what} ({type(error).__name__}: {error})")
+            judging.differ.append(tried)
             continue
         if tried.call.what == REDRAWN:
             failed[given.at_jump] |= bad
@@ -416,7 +422,7 @@ def _drawn_anew(explorer: Explorer, given: Tried) -> list[Tried]:
     for _ in range(4):
         call = redrawn(given.call, index, explorer.generator, REDRAWN)
         try:
-            tried = explorer.recorded(call)[0]
+            tried = explorer.recorded(call)
         except Exception:
             return []
         if not bool(tried.at_jump.any()):

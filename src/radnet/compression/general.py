@@ -51,11 +51,14 @@ def compress_model(
     data: Tensor | None = None,
     rewrite: bool = False,
     generator: torch.Generator | None = None,
+    explored: Explored | None = None,
 ) -> Smaller[Any]:
     """A copy of the model with every space in its smallest basis; it is not judged yet."""
     call = inputs if isinstance(inputs, Call) else Call(tuple(inputs))
     explorer = Explorer(model, generator if generator is not None else torch.Generator().manual_seed(0))
-    explored = explorer.explore(call, data=data is not None, exact=tol is None, arguments=not rewrite)
+    if explored is None:
+        explored = explorer.explore(call, data=data is not None, exact=tol is None, arguments=not rewrite)
+    explorer.precision = explored.precision
     small = explored.precision.copy(model)
     follow = _Follower(explored, explorer, rewrite)
     programs = follow.programs(small)

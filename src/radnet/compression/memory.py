@@ -124,18 +124,16 @@ def steps_of(
         Nodes whose tensors are left on the model, by the names they have there: outputs, in effect.
     """
     now: Values = {}
-    storages: dict[fx.Node, set[int]] = {}
     for node in nodes:
         step = describe(node, now)
         written = ran.written.get(node, set())
-        touched = [m for m in now if storages[m] & written] if written else []
+        touched = [m for m in now if ran.storages(m) & written] if written else []
         if step is not None and touched:
             yield from _after_writing(node, step, touched, now, ran)
         elif step is not None:
             yield step
         if step is not None and step.output is not None:
             now[node] = step.output
-            storages[node] = ran.storages(node)
     for name, node in (kept or {}).items():
         if node in now:
             yield Step("unknown", name, (now[node],), None, options={"why": "is kept on the model"})

@@ -143,8 +143,8 @@ def _contents(m: nn.Module) -> list[tuple[Any, Any]]:
 
 
 def whole_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules that are one step, by their first name."""
-    return {path: m for path, m in model.named_modules() if whole_module(m)}
+    """The modules that are one step, known layers too, by their first name."""
+    return {path: m for path, m in model.named_modules() if whole_module(m) or class_of(m) is not None}
 
 
 def whole_module(m: nn.Module) -> bool:
@@ -229,7 +229,7 @@ class ModelTracer(fx.Tracer):
 
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
         """The graph of a module; which parts stay whole is found out before, while calling one still runs it."""
-        self.whole = {m for m in root.modules() if whole_module(m) or class_of(m, KNOWN) is not None}
+        self.whole = set(whole_modules(root).values())
         graph = super().trace(root, concrete_args)
         fixed = [f"{name}_{k}" for name in concrete_args or () for k in range(1, len(concrete_args or ()) + 1)]
         for node in [n for n in graph.nodes if n.op == "placeholder" and n.target in fixed]:

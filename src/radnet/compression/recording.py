@@ -33,7 +33,7 @@ Look = Callable[[nn.Module, Any], None]  # gets a module and its first argument
 
 
 class Recorder(Mode):
-    """Notes every operation that runs: its name, who made its operands, their numbers of axes, its other arguments."""
+    """Notes every operation that runs: its name, who made its operands, its other arguments."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -92,8 +92,8 @@ class Recorder(Mode):
     def _seen(self, x: Any, sized: bool) -> Hashable:
         if isinstance(x, Tensor):
             if storage_of(x) in self.names:
-                return self.names[storage_of(x)], x.ndim
-            return getattr(x, "_radnet_step", "given"), x.ndim, x.is_floating_point()
+                return self.names[storage_of(x)]
+            return getattr(x, "_radnet_step", "given"), x.is_floating_point()
         if isinstance(x, list | tuple):
             return () if sized and all(isinstance(k, int) for k in x) else tuple(self._seen(y, sized) for y in x)
         if isinstance(x, bool | float | str) or x is None:
