@@ -217,7 +217,10 @@ def variants(program, given, rng):
 
 
 def check(program, dtype, rewrite=False):
-    """Compress a program in a dtype, and compare what comes back with the original."""
+    """Compress a program in a dtype, and compare what comes back with the original.
+
+    What `rewrite=True` makes has no optional arguments any more, so there they are not given.
+    """
     model, rng = program.build().to(dtype), torch.Generator().manual_seed(program.seed)
     given = tuple(x.to(dtype) if x.is_floating_point() else x for x in program.draw(rng))
     outcome = functools.partial(Outcome, program.seed, dtype)
@@ -232,7 +235,7 @@ def check(program, dtype, rewrite=False):
         return outcome("raw", f"{type(error).__name__}: {error}", before=before)
     after = sum(p.numel() for p in c.network.parameters())
     compared = _compared(program, dtype, model, c.network, rng)
-    text = _difference(program, compared, given, rng)
+    text = _difference(program, compared, given, rng, not rewrite)
     found = outcome("wrong" if text else "lossless", text or "", getattr(c, "traced_by", ""), before, after)
     return replace(found, shapes=compared.shapes, rows=compared.rows, skipped=compared.skipped)
 
@@ -248,7 +251,7 @@ def _compared(program, dtype, model, small, rng):
     )
 
 
-def _difference(program, compared, given, rng):
+def _difference(program, compared, given, rng, takes_options):
     dtype = next((p.dtype for p in compared.a.parameters()), torch.float64)
 
     def cast(values):
@@ -257,7 +260,7 @@ def _difference(program, compared, given, rng):
     for inputs, what in variants(program, given, rng):
         if text := compared.at(cast(inputs), {}, what):
             return text
-    for name in program.options:
+    for name in program.options if takes_options else ():
         if text := compared.at(cast(given), {name: option_value(name, dtype)}, f"{name} given"):
             return text
     return None

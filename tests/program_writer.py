@@ -308,7 +308,7 @@ class Fields(dict):
 
     def _far(self):
         """Where something is cut off: among ordinary values, or far beyond them."""
-        return self.writer.rng.choice(["1.0", "20.0"])
+        return self.writer.rng.choice(["0.5", "20.0", "20.0"])
 
     def _some(self):
         if self["n"] < 3:
@@ -347,7 +347,8 @@ class Fields(dict):
         return self.writer.rng.choice([*(k for k in (2, 3) if n % k == 0 and n > k), (1, n - 1) if n > 2 else 1])
 
     def _profile(self):
-        return self.writer.rng.choice(["Squash(", "ShiftedReLU(", "RadialSigmoid(", "Radial(torch.tanh, "])
+        bounded = ["Squash(", "RadialSigmoid(", "Radial(torch.tanh, "]
+        return self.writer.rng.choice([*bounded, "ShiftedReLU(", "ShiftedReLU(0.1, ", "Radial(torch.log1p, "])
 
     def _activation(self):
         return self.writer.rng.choice(["squash", "shifted_relu", "sigmoid"])

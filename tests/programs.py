@@ -53,11 +53,10 @@ CORE = ("linear", "linear_without_bias", "conv", "conv_1x1", "radial", "radial_s
 
 
 def planned(seed, by_export=False):
-    """The pairs that a program is built around: two, or three where torch.fx cannot follow."""
+    """The three pairs that a program is built around."""
     everything = PAIRS_BY_EXPORT if by_export else PAIRS
-    number = 3 if by_export else 2
     step = 7919  # a prime that divides neither length: neighbours have nothing in common, and in the end all occur
-    return [everything[(number * seed + i) * step % len(everything)] for i in range(number)]
+    return [everything[(3 * seed + i) * step % len(everything)] for i in range(3)]
 
 
 def program(seed, by_export=False):

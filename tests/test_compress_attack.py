@@ -1,0 +1,93 @@
+"""Random programs against `compress`: the same function comes back, at every shape, or a refusal with a reason."""
+
+import collections
+import re
+
+import pytest
+
+from program_operations import OPERATIONS, PAIRS, PAIRS_BY_EXPORT
+from program_oracle import check
+from program_writer import one_thread
+from programs import dtype_of, planned, program
+
+CHUNKS = 20
+#: the true reasons for which a program may be refused
+REASONS = (r"every input lies at a jump of an activation", r"overflows? in (b?float16|float32)")
+
+
+def attack(seeds, by_export, rewrite):
+    """The outcomes of programs, and what there is to say about them."""
+    outcomes = []
+    with one_thread():
+        for seed in seeds:
+            p = program(seed, by_export)
+            outcomes.append(check(p, dtype_of(p)))
+            if rewrite and seed // 3 % 3 == 0 and "kept" not in p.operations:  # no graph leaves anything on a module
+                outcomes.append(check(p, dtype_of(p), rewrite=True))
+    return outcomes
+
+
+def judge(outcomes, evidence, claim, many):
+    """Nothing is wrong, nothing raises, and few are refused, each for a reason."""
+    found = collections.Counter(o.verdict for o in outcomes)
+    refused = [str(o) for o in outcomes if o.verdict == "refused"]
+    evidence(
+        claim,
+        programs=len(outcomes),
+        **{verdict: found[verdict] for verdict in ("lossless", "refused", "wrong", "raw")},
+        smaller=sum(o.after < o.before for o in outcomes if o.verdict == "lossless"),
+        by_export=sum(o.way == "torch.export" for o in outcomes),
+        shapes=sum(o.shapes for o in outcomes),
+        rows=sum(o.rows for o in outcomes),
+        rows_at_jump=sum(o.skipped for o in outcomes),
+        refusals=refused,
+    )
+    assert [str(o) for o in outcomes if o.verdict in ("wrong", "raw")] == []
+    assert [text for text in refused if not any(re.search(reason, text, re.DOTALL) for reason in REASONS)] == []
+    if many:
+        assert len(refused) < 0.03 * len(outcomes), refused
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_programs_are_the_same_function_at_every_shape(chunk, count, evidence):
+    number = count(60, 9000) // CHUNKS
+    seeds = [chunk + CHUNKS * i for i in range(number)]
+    judge(attack(seeds, False, True), evidence, f"random programs, part {chunk + 1} of {CHUNKS}", number >= 100)
+
+
+@pytest.mark.parametrize("chunk", range(10))
+def test_random_programs_that_fx_cannot_follow_are_the_same_function_at_every_shape(chunk, count, evidence):
+    number = count(10, 1000) // 10
+    seeds = [chunk + 10 * i for i in range(number)]
+    judge(attack(seeds, True, False), evidence, f"random programs by export, part {chunk + 1} of 10", number >= 100)
+
+
+@pytest.mark.parametrize(("by_export", "pairs"), [(False, PAIRS), (True, PAIRS_BY_EXPORT)])
+def test_every_pair_of_operations_occurs_in_the_programs(by_export, pairs, count, evidence):
+    number = count(40, 1000) if by_export else count(100, 9000)
+    seen = collections.Counter()
+    for seed in range(number):
+        p = program(seed, by_export)
+        assert set(planned(seed, by_export)) <= p.pairs
+        seen.update(p.pairs)
+    evidence(
+        f"pairs of operations{' by export' if by_export else ''}",
+        programs=number,
+        operations=len(OPERATIONS),
+        pairs=len(pairs),
+        seen=len(seen.keys() & set(pairs)),
+        least=min(seen[pair] for pair in pairs),
+    )
+    if number >= 1000:
+        assert [pair for pair in pairs if not seen[pair]] == []
+    assert len(seen) > number
+
+
+@pytest.mark.parametrize("by_export", [False, True])
+def test_a_seed_is_a_program(by_export):
+    for seed in range(20):
+        p, again = program(seed, by_export), program(seed, by_export)
+        assert p == again
+        a, b = p.build().state_dict(), again.build().state_dict()
+        assert all(a[name].equal(b[name]) for name in a)
+    assert program(0) != program(1)

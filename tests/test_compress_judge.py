@@ -1,0 +1,236 @@
+"""What `judge` and `verify` call the same function: a thousand right pairs, a thousand wrong ones, and odd outputs."""
+
+import collections
+import copy
+import dataclasses
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import nn
+
+import radnet
+from program_writer import one_thread
+from radnet.compression.certificate import judge
+from wrong_models import agreement, beyond_rounding, damaged, random_pair
+
+CHUNKS = 4
+SHIPPED = (torch.float32, torch.bfloat16, torch.float16)
+#: how near a jump a hidden norm has to be for the rounding of weights to matter
+NEAR = {torch.float32: 1e-3, torch.bfloat16: 0.6, torch.float16: 0.1}
+
+
+def judged(pair, small):
+    """What the judge says of a small model with float64 weights."""
+    shipped = copy.deepcopy(small).to(next(pair.original.parameters()).dtype)
+    return judge(pair.original, small, pair.inputs, shipped=shipped)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_wrong_small_model_passes_and_every_right_one_does(chunk, count, evidence):
+    passed_though_wrong, right_refused, seen, harmless = [], [], collections.Counter(), 0
+    with one_thread():
+        for seed in range(chunk, count(40, 1000), CHUNKS):
+            pair = random_pair(seed, SHIPPED[seed % 3])
+            wrong, what = damaged(pair.small, seed)
+            seen[what] += 1
+            gap = max(agreement(pair.original, wrong, x) for x in (pair.inputs, pair.more))
+            harmless += gap <= 1e-9
+            if gap > 1e-9 and judged(pair, wrong).lossless:
+                passed_though_wrong.append((seed, what, gap))
+            if not (found := judged(pair, pair.small)).lossless:
+                right_refused.append((seed, found.failures))
+    evidence(
+        f"wrong small models before the judge, part {chunk + 1} of {CHUNKS}",
+        pairs=sum(seen.values()),
+        harmless=harmless,
+        passed=len(passed_though_wrong),
+        right_refused=len(right_refused),
+        **seen,
+    )
+    assert passed_though_wrong == []
+    assert right_refused == []
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_verify_passes_no_rounded_model_that_is_beyond_ten_times_the_drift(chunk, count, evidence):
+    passed_though_wrong, right_refused, beyond = [], [], 0
+    seeds = range(chunk, count(40, 1000), CHUNKS)
+    with one_thread():
+        for seed in seeds:
+            dtype = SHIPPED[seed % 3]
+            pair = random_pair(seed, dtype)
+            wrong, what = damaged(pair.small, seed)
+            rounded = copy.deepcopy(wrong).to(dtype)
+            if beyond_rounding(pair.original, rounded, pair.inputs, NEAR[dtype], 20):
+                beyond += 1
+                if radnet.verify(pair.original, rounded, pair.inputs).lossless:
+                    passed_though_wrong.append((seed, what))
+            right = copy.deepcopy(pair.small).to(dtype)
+            if not beyond_rounding(pair.original, right, pair.inputs, 0.0, 5):
+                found = radnet.verify(pair.original, right, pair.inputs)
+                if not found.lossless:
+                    right_refused.append((seed, found.failures))
+            else:
+                right_refused.append((seed, "beyond five times the drift"))
+    evidence(
+        f"wrong small models before verify, part {chunk + 1} of {CHUNKS}",
+        pairs=len(seeds),
+        beyond=beyond,
+        passed=len(passed_though_wrong),
+        right_refused=len(right_refused),
+    )
+    assert passed_though_wrong == []
+    assert right_refused == []
+
+
+# --- outputs of all kinds
+
+
+class Function(nn.Module):
+    """A function as a model; it has a layer so that it has a dtype."""
+
+    def __init__(self, f):
+        super().__init__()
+        self.f, self.layer = f, nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.f(x)
+
+
+class Noted(Function):
+    """Leaves what it found on itself."""
+
+    def forward(self, x):
+        self.note = self.f(x)
+        return x
+
+
+@dataclasses.dataclass
+class Output:
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class Named(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class Holder:
+    def __init__(self, held):
+        self.held = held
+
+
+MASK = torch.arange(8) > 5
+KINDS = {
+    "beside a huge output": lambda x, y: (y, 1e9 * x),
+    "in a dictionary beside a huge output": lambda x, y: {"huge": 1e9 * x, "small": y},
+    "in nested lists": lambda x, y: [x, [x, [y, x]]],
+    "in a dataclass": lambda x, y: Output(x, y),
+    "in a named tuple": lambda x, y: Named(x, y),
+    "held by an object": lambda x, y: (x, Holder(y)),
+    "held by an object in a dictionary": lambda x, y: {"x": x, "held": [Holder((x, y))]},
+    "beside a mask of -1e9": lambda x, y: y.masked_fill(MASK, -1e9),
+    "beside a mask of -inf": lambda x, y: y.masked_fill(MASK, -torch.inf),
+    "beside a mask of NaN": lambda x, y: y.masked_fill(MASK, torch.nan),
+    "complex": lambda x, y: (x, torch.fft.fft(y)),
+    "complex and alone": lambda x, y: torch.complex(x, y),
+    "integers": lambda x, y: (x, y.argmax(1)),
+    "truth values": lambda x, y: (x, y > 0.5),
+    "with another number of rows": lambda x, y: (x, y[1:] + y[:-1]),
+    "without rows": lambda x, y: (x, y.sum(0)),
+    "a scalar": lambda x, y: (x, y.sum()),
+    "beside the input itself": lambda x, y: (x, y),
+    "a small multiple": lambda x, y: (x, 1e-20 * y),
+    "one row of many": lambda x, y: torch.cat([x[:-1], y[-1:]]),
+    "one entry of many": lambda x, y: torch.cat([x, x, x, y[:, :1]], 1),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_verify_looks_at_outputs(kind, dtype):
+    form, x = KINDS[kind], torch.randn(64, 8, dtype=dtype)
+    sine = Function(lambda x: form(x, x.sin())).to(dtype)
+    again = Function(lambda x: form(x, (torch.pi / 2 - x.double()).cos().to(x.dtype))).to(dtype)
+    cosine = Function(lambda x: form(x, x.cos())).to(dtype)
+    assert radnet.verify(sine, copy.deepcopy(sine), x).lossless
+    assert not radnet.verify(sine, cosine, x).lossless
+    if kind not in ("integers", "truth values"):  # those may hang on the last digit
+        assert radnet.verify(sine, again, x).lossless
+
+
+def test_verify_looks_at_what_is_left_on_a_module():
+    x = torch.randn(64, 8)
+    assert radnet.verify(Noted(torch.sin), Noted(torch.sin), x).lossless
+    assert not radnet.verify(Noted(torch.sin), Noted(torch.cos), x).lossless
+
+
+def test_verify_looks_at_every_row_for_itself():
+    x = torch.randn(64, 8)
+    x[0] *= 1e8
+    assert radnet.verify(Function(lambda x: 3 * x), Function(lambda x: x + x + x), x).lossless
+    assert not radnet.verify(Function(lambda x: x), Function(lambda x: torch.where(x.abs() < 10, 0 * x, x)), x).lossless
+
+
+@pytest.mark.parametrize(
+    ("f", "g"),
+    [
+        (lambda x: x.masked_fill(MASK, -torch.inf), lambda x: x.masked_fill(~MASK, -torch.inf)),
+        (lambda x: x.masked_fill(MASK, torch.inf), lambda x: x.masked_fill(MASK, -torch.inf)),
+        (lambda x: x.masked_fill(MASK, torch.nan), lambda x: x.masked_fill(MASK, torch.inf)),
+        (lambda x: x, lambda x: x.masked_fill(MASK, torch.nan)),
+    ],
+)
+def test_infinities_and_nan_stand_in_the_same_places(f, g):
+    x = torch.randn(64, 8)
+    assert radnet.verify(Function(f), Function(f), x).lossless
+    assert not radnet.verify(Function(f), Function(g), x).lossless
+
+
+@pytest.mark.parametrize(
+    ("dtype", "f", "g"),
+    [
+        (torch.bfloat16, torch.tanh, lambda x: x / (1 + x.abs())),
+        (torch.bfloat16, torch.tanh, lambda x: 1.05 * torch.tanh(x)),
+        (torch.float16, lambda x: x, lambda x: 1.05 * x),
+        (torch.float16, torch.sin, lambda x: x.sin() + 0.02),
+    ],
+)
+def test_short_dtypes_excuse_no_other_function(dtype, f, g):
+    x = torch.randn(64, 8).to(dtype)
+    assert radnet.verify(Function(f).to(dtype), Function(f).to(dtype), x).lossless
+    assert not radnet.verify(Function(f).to(dtype), Function(g).to(dtype), x).lossless
+
+
+def test_a_noisy_head_in_bfloat16_is_another_function(generator):
+    a = nn.Sequential(nn.Linear(8, 16), radnet.Squash(), nn.Linear(16, 10)).bfloat16()
+    b, x = copy.deepcopy(a), torch.randn(256, 8, generator=generator).bfloat16()
+    noise = torch.randn(10, 16, generator=generator).bfloat16()
+    with torch.no_grad():
+        b[2].weight.add_(0.3 * b[2].weight.abs().mean() * noise)
+    assert radnet.verify(a, copy.deepcopy(a), x).lossless
+    assert not radnet.verify(a, b, x).lossless
+
+
+def test_where_every_row_is_at_a_jump_nothing_is_certified():
+    unit = radnet.Radial(torch.ones_like)
+    a, b = (nn.Sequential(unit, radnet.StepReLU(), nn.Linear(8, 2)) for _ in range(2))
+    found = radnet.verify(a, b, torch.randn(64, 8))
+    assert not found.lossless
+
+
+def test_verify_leaves_inputs_that_a_model_writes_into():
+    x = torch.randn(64, 8)
+    before = x.clone()
+    same, other = Function(lambda x: x.mul_(2)), Function(lambda x: x.mul_(3))
+    assert radnet.verify(same, Function(lambda x: x + x), x).lossless
+    assert not radnet.verify(same, other, x).lossless
+    assert torch.equal(x, before)
+
+
+def test_an_output_may_be_its_input():
+    x = torch.randn(64, 8)
+    assert radnet.verify(Function(lambda x: (x, x.sin())), Function(lambda x: (x.clone(), x.sin())), x).lossless
+    assert not radnet.verify(Function(lambda x: (x, x.sin())), Function(lambda x: (x.neg_(), -x.sin())), x).lossless
