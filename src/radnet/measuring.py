@@ -175,8 +175,8 @@ class Float64(Mode):
         args, kwargs = (tuple(map(_longer, args)), {name: _longer(x) for name, x in (kwargs or {}).items()})
         if any(a.alias_info is not None for a in func._schema.arguments):
             return func(*args, **kwargs)
-        args, kwargs = tree_map(_lengthened, (args, kwargs))
-        return tree_map(_lengthened, func(*args, **kwargs))
+        args, kwargs = _lengthened(args), {name: _lengthened(x) for name, x in kwargs.items()}
+        return _lengthened(func(*args, **kwargs))
 
 
 def _longer(x: Any) -> Any:
@@ -184,7 +184,10 @@ def _longer(x: Any) -> Any:
 
 
 def _lengthened(x: Any) -> Any:
-    return x.to(torch.float64) if isinstance(x, Tensor) and x.dtype in SHORT else x
+    """Tensors in float64, also in the lists and tuples that operations take and give."""
+    if isinstance(x, Tensor):
+        return x.to(torch.float64) if x.dtype in SHORT else x
+    return type(x)(map(_lengthened, x)) if type(x) in (list, tuple) else x
 
 
 class Ran(NamedTuple):
