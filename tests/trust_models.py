@@ -19,6 +19,7 @@ import numpy
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
+from torch.nn.parameter import is_lazy
 
 import radnet
 
@@ -172,6 +173,8 @@ def _compare_tensors(a, b, tolerance, where):
 def fingerprint(value, identity=False, seen=()):
     """A value as nested tuples of numbers and bytes; with `identity`, also which objects it is made of."""
     if isinstance(value, torch.Tensor):
+        if is_lazy(value) or value.is_nested:
+            return (identity and id(value), repr(value))
         grad = None if not value.is_leaf or value.grad is None else fingerprint(value.grad, identity)
         return (identity and id(value), value.requires_grad, str(value.dtype), tuple(value.shape), bits(value), grad)
     if id(value) in seen:
@@ -242,7 +245,9 @@ def unchanged(model, inputs):
 
 
 def _classes(model):
-    return [(type(m), type(m).forward) for m in model.modules()] if isinstance(model, nn.Module) else []
+    if not isinstance(model, nn.Module):
+        return []
+    return [(type(m), [vars(kind).get("forward") for kind in type(m).__mro__]) for m in model.modules()]
 
 
 def _difference(a, b, where="it"):
