@@ -261,7 +261,7 @@ def test_jumps_are_watched_when_the_activation_is_called_by_keyword():
 def test_integers_are_refused():
     table = torch.nn.Embedding(3, 2)
     assert radnet.verify(table, table, torch.tensor([0, 1])).lossless  # looked up, not computed with
-    with pytest.raises(TypeError, match="the inputs are torch.int64; verify needs floating point"):
+    with pytest.raises(TypeError, match="Linear does not run on the given inputs, which are torch.int64"):
         radnet.verify(torch.nn.Linear(3, 2), torch.nn.Linear(3, 2), torch.ones(1, 3, dtype=torch.int64))
     with pytest.raises(TypeError, match="return torch.int64; a gap needs floating point"):
         functional_gap(lambda x: x.long(), lambda x: x.long(), torch.ones(2, 1))

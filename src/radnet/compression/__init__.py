@@ -172,7 +172,7 @@ def _explored(explorer: Explorer, call: Call) -> Explored:
     except InvalidValue:
         raise
     except Exception as error:
-        raise does_not_run(explorer.model, error) from error
+        raise does_not_run(explorer.model, call, error) from error
 
 
 def _compress_any(
@@ -208,7 +208,7 @@ def _check_runs(model: nn.Module, call: Call) -> None:
     except RadNetError:
         raise
     except Exception as error:
-        raise does_not_run(model, error) from error
+        raise does_not_run(model, call, error) from error
     if not any(x.is_floating_point() or x.is_complex() for x in found.tensors.values()):
         raise InvalidType(f"{type(model).__name__} gives no floating-point tensor; there is nothing to compare")
 
@@ -230,7 +230,8 @@ def _certified(
             f"{name}: the smaller model does not run ({error}); its forward relies on the width of a hidden layer in a "
             "way that cannot be seen by tracing it once. Nothing was changed"
         ) from error
-    if certificate.lossless or tol is not None:
+    overflows = isinstance(model, RadNet) and not certificate.failures  # F itself is not finite; it is told, not hidden
+    if certificate.lossless or tol is not None or (overflows and certificate.rows_judged):
         return certificate
     if certificate.rows_judged == 0:
         raise InvalidValue(

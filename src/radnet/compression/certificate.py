@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..errors import InvalidType, InvalidValue
+from ..errors import InvalidType, InvalidValue, RadNetError
 from ..measuring import (
     DRAWS,
     TIMES_CONDITIONING,
@@ -66,7 +66,7 @@ class Certificate:
     rows_failed : int
         Rows whose gap nothing excuses, those where F is not finite included.
     rows_not_finite : int
-        Rows where F is NaN or infinite and the other is not alike, in float64 or in the dtype that ships.
+        Rows where F overflows in the dtype that ships, or NaN and infinity do not stand in the same places.
     rows_judged : int
         Rows that were compared, those of other inputs included.
     rounding : float
@@ -129,7 +129,7 @@ class Certificate:
                 f"does (up to {self.conditioning:.3g})"
             )
         if self.rows_not_finite:
-            lines.append(f"  {self.rows_not_finite} rows where one is not finite and the other is not alike")
+            lines.append(f"  {self.rows_not_finite} rows where F itself is not finite, or the other is not alike")
         if self.rows_at_jump:
             lines.append(f"  {self.rows_at_jump} rows at a jump of the profile, drawn anew")
         return "\n".join(lines)
@@ -236,7 +236,8 @@ def _gaps(a: Ran, b: Ran) -> dict[str, Gap]:
             found[name] = _exactly(bool(type(x) is type(y) and (x is y or _equal(x, y))))
             continue
         if x.shape != y.shape:
-            raise InvalidValue(f"{name} has shapes {tuple(x.shape)} and {tuple(y.shape)}; nothing to compare")
+            shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
+            raise InvalidValue(f"the models return shapes {shapes} as {name}; nothing to compare")
         if x.is_floating_point() or x.is_complex():
             found[name] = gap_by_rows(x, y)
         else:
@@ -330,7 +331,7 @@ def verify(
         except InvalidValue:
             raise
         except Exception as error:
-            raise does_not_run(a, error) from error
+            raise does_not_run(a, call, error) from error
         float64 = explored.precision.float64
 
         def nudge(value: Tensor) -> Tensor:
@@ -347,11 +348,13 @@ def verify(
             ) from error
 
 
-def does_not_run(model: nn.Module, error: Exception) -> InvalidValue:
+def does_not_run(model: nn.Module, call: Call, error: Exception) -> RadNetError:
     """What is said of a model that raises."""
-    return InvalidValue(
-        f"{type(model).__name__} does not run on the given inputs ({type(error).__name__}: {error}); give inputs of "
-        "the shape and dtype it takes, as a tensor or as a tuple with one entry for each argument"
+    dtypes = ", ".join(dict.fromkeys(str(x.dtype) for x in call.tensors))
+    wrong_kind = isinstance(error, TypeError) or not any(x.is_floating_point() for x in call.tensors)
+    return (InvalidType if wrong_kind else InvalidValue)(
+        f"{type(model).__name__} does not run on the given inputs, which are {dtypes} ({type(error).__name__}: {error}); "
+        "give inputs of the shape and dtype it takes, as a tensor or as a tuple with one entry for each argument"
     )
 
 
@@ -377,7 +380,8 @@ def _certificate(
     not_finite = torch.zeros(given.call.rows, dtype=torch.bool)
     for name, x in own.items():
         lost = (as_rows(x).isfinite() & ~as_rows(G.tensors[name]).isfinite()).any(dim=1)
-        not_finite |= _of_call(lost, given.call.rows)
+        overflows = (as_rows(given.ran.tensors[name]).isfinite() & ~as_rows(x).isfinite()).any(dim=1)
+        not_finite |= _of_call(lost | overflows, given.call.rows)
         if bool(lost.any()):
             judging.failures.append(f"{name} is not finite in {_name(x.dtype)} where the original is")
     dtype = next((x.dtype for x in own.values()), torch.get_default_dtype())

@@ -59,7 +59,7 @@ class Recorder(Mode):
         sized = any(word in name for word in _SIZED)
         self.log.append((name, tuple(self._seen(x, sized) for x in operands)))
         for x in _tensors(out):
-            x._radnet_step = len(self.log)  # type: ignore[attr-defined]
+            x._radnet_step = (self, len(self.log))  # type: ignore[attr-defined]
 
     @contextmanager
     def whole(self, modules: Mapping[str, nn.Module], look: Look | None = None) -> Iterator[None]:
@@ -93,7 +93,8 @@ class Recorder(Mode):
         if isinstance(x, Tensor):
             if storage_of(x) in self.names:
                 return self.names[storage_of(x)]
-            return getattr(x, "_radnet_step", "given"), x.is_floating_point()
+            run, step = getattr(x, "_radnet_step", (None, None))
+            return (step if run is self else "given"), x.is_floating_point()
         if isinstance(x, list | tuple):
             return () if sized and all(isinstance(k, int) for k in x) else tuple(self._seen(y, sized) for y in x)
         if isinstance(x, bool | float | str) or x is None:
