@@ -40,6 +40,7 @@ class Outcome:
     shapes: int = 0  # shapes of inputs that were compared
     rows: int = 0  # rows that were judged
     skipped: int = 0  # rows at a jump
+    at_jump: bool = False  # whether that is where all given rows are; only asked of programs that are refused
 
     def __str__(self):
         return f"{self.seed} {str(self.dtype).removeprefix('torch.')}: {self.verdict} {self.text}"
@@ -61,7 +62,7 @@ class NearTies(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def watching(model, rows, near):
+def watching(model, rows, near, ties=True):
     """While the model runs: rows whose value hangs on the last digits, since something jumps there."""
     found = torch.zeros(rows, dtype=torch.bool)
 
@@ -85,7 +86,7 @@ def watching(model, rows, near):
     radial = [m for m in model.modules() if isinstance(m, radnet.RadialActivation)]
     handles = [m.register_forward_pre_hook(look) for m in radial]
     try:
-        with NearTies(note, near):
+        with NearTies(note, near) if ties else contextlib.nullcontext():
             yield found
     finally:
         for handle in handles:
@@ -142,9 +143,10 @@ def one_ulp_off(model, dtype, rng):
 class Comparison:
     """Original and small model as functions in float64, compared row by row."""
 
-    def __init__(self, model, small, dtype, share, mixes, rng):
+    def __init__(self, model, small, dtype, share, operations, rng):
         self.a, self.b = forget(copy.deepcopy(model)), forget(copy.deepcopy(small))
-        self.dtype, self.share, self.mixes, self.rng = dtype, share, mixes, rng
+        self.dtype, self.share, self.rng = dtype, share, rng
+        self.mixes, self.ties = any(OPERATIONS[name].mixes for name in operations), "one_hot" in operations
         self.moved = None
         self.shapes = self.rows = self.skipped = 0
 
@@ -153,7 +155,7 @@ class Comparison:
         rows = len(inputs[0])
         forget(self.a), forget(self.b)
         try:
-            with watching(self.a, rows, NEAR[self.dtype]) as unsure:
+            with watching(self.a, rows, NEAR[self.dtype], self.ties) as unsure:
                 f = run(self.a, inputs, options)
         except Exception:
             return None  # the original does not take such inputs
@@ -230,7 +232,7 @@ def check(program, dtype, rewrite=False):
             warnings.simplefilter("ignore")
             c = radnet.compress(model, tuple(x.clone() for x in given), rewrite=rewrite)
     except radnet.RadNetError as error:
-        return outcome("refused", str(error), before=before)
+        return outcome("refused", str(error), before=before, at_jump=_all_at_jump(program, model, given))
     except Exception as error:
         return outcome("raw", f"{type(error).__name__}: {error}", before=before)
     after = sum(p.numel() for p in c.network.parameters())
@@ -240,14 +242,28 @@ def check(program, dtype, rewrite=False):
     return replace(found, shapes=compared.shapes, rows=compared.rows, skipped=compared.skipped)
 
 
+def _all_at_jump(program, model, given):
+    """Whether every given row lies at a jump."""
+    exact = forget(copy.deepcopy(model))
+    if not program.single:
+        exact, given = exact.double(), tuple(x.double() if x.is_floating_point() else x for x in given)
+    with watching(exact, len(given[0]), NEAR[torch.float64]) as unsure:
+        run(exact, given, {})
+    return bool(unsure.all())
+
+
 def _compared(program, dtype, model, small, rng):
-    mixes = any(OPERATIONS[name].mixes for name in program.operations)
     if program.single:  # it runs in float32 only
-        return Comparison(model, small, torch.float32, 1e-4, mixes, rng)
+        return Comparison(model, small, torch.float32, 1e-4, program.operations, rng)
     short = "to_float" in program.operations
     share = max(SHARES[dtype], SHARES[torch.float32] if short else 0.0)
     return Comparison(
-        forget(copy.deepcopy(model)).double(), forget(copy.deepcopy(small)).double(), dtype, share, mixes, rng
+        forget(copy.deepcopy(model)).double(),
+        forget(copy.deepcopy(small)).double(),
+        dtype,
+        share,
+        program.operations,
+        rng,
     )
 
 
