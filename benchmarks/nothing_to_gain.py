@@ -1,7 +1,7 @@
 """What compression costs where nothing can be gained: spaces, bases and changes beside a forward pass of the model.
 
-The model is traced once; then the analysis (spaces, ranks, new weights) is timed in turns with a forward pass. ``whole``
-is all that `compress` does before it judges: tracing and running the model are in it.
+The model is traced once; then the analysis (spaces, ranks, new weights) is timed in turns with a forward pass. The
+``whole`` is all that `compress` does before it judges: tracing and running the model are in it.
 """
 
 from __future__ import annotations

@@ -463,7 +463,8 @@ def judged(columns: Columns) -> Tensor:
     if not bool(kept.all()):
         M, size, lengths = M[:, kept], None if size is None else size[:, kept], lengths[kept]
     if size is None or M.shape[1] == 0:
-        return M / lengths
+        unit: Tensor = M / lengths
+        return unit
     worth = (M.abs() / torch.where(size > 0, size, 1.0)).amax(dim=0).clamp(max=1.0)
     rounding = worth <= ROUNDING * torch.finfo(M.dtype).eps * max(columns.M.shape) ** 0.5
     scaled: Tensor = M * (worth / lengths)
@@ -546,7 +547,8 @@ def _basis_of_rows(kept: Tensor, tol: float | None) -> SpanBasis:
 def _qr(A: Tensor) -> tuple[Tensor, Tensor]:
     """Thin QR; a small matrix takes longer to hand to several threads than to decompose."""
     if A.numel() > SMALL:
-        return torch.linalg.qr(A)
+        found: tuple[Tensor, Tensor] = torch.linalg.qr(A)
+        return found
     Q, R = np.linalg.qr(A.numpy())
     return torch.from_numpy(Q), torch.from_numpy(R)
 
