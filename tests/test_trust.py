@@ -45,7 +45,6 @@ def judge(case):
         with unchanged(model, case.given):
             try:
                 c = radnet.compress(model, given_to_compress(case.given))
-                report = c.report()
             except radnet.RadNetError as error:
                 refusal = error
         if refusal is not None:
@@ -53,8 +52,9 @@ def judge(case):
             case.compare(model, copied(model))  # the model does run at all these inputs
             return
         assert c.certificate.lossless
-        assert "lossless" in report
         case.compare(model, c.network)
+        with unchanged(model, case.given):
+            assert "lossless" in c.report()
         if case.must == SMALLER:
             assert parameters(c.network) < parameters(model)
 
@@ -125,21 +125,16 @@ def test_in_float16_the_small_model_is_finite_wherever_the_original_is(name):
     same_function(model, c.network, 100 * x)
 
 
-def test_in_float16_one_layer_still_gets_smaller():
-    torch.manual_seed(0)
-    model = HALVES["one layer"]().eval()
-    c = radnet.compress(model, normal(64, 3).half())
-    assert parameters(c.network) < parameters(model) / 4
-
-
+@pytest.mark.parametrize("activation", [nn.Identity(), radnet.Squash(), radnet.ShiftedReLU()], ids=repr)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_at_the_edge_of_a_dtype_the_small_model_is_finite_wherever_the_original_is(dtype):
+def test_norms_near_the_end_of_a_dtype_are_finite_in_the_small_model_too(activation, dtype):
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 4096), nn.Linear(4096, 2)).to(dtype).eval()
+    model = nn.Sequential(nn.Linear(3, 1024), activation, nn.Linear(1024, 2)).to(dtype).eval()
     x = normal(64, 3).to(dtype)
     c = radnet.compress(model, x)
+    assert parameters(c.network) < parameters(model)
     with torch.no_grad():
-        for k in (1e30, 1e37, 1e38):
+        for k in (1e-36, 1e-20, 1e20, 1e36):  # all norms are finite, most of their squares are not
             a, b = model(k * x), c.network(k * x)
             assert bool((b.isfinite() | ~a.isfinite()).all()), f"at {k:g} x"
 

@@ -39,8 +39,9 @@ def same_function(model, small, *inputs, keywords=None, calls=1, shipped=False):
     ways = (_as_they_are, _live) if shipped else (_in_float64, _as_they_are, _live)
     for prepare in ways:
         try:
-            fresh = prepare(model, inputs, keywords or {})
-            wanted = _run(*prepare(model, inputs, keywords or {}), calls)
+            one = prepare(model, inputs, keywords or {})
+            before = {name: fingerprint(value) for name, value in left_on(one[0]).items()}
+            wanted = _run(*one, calls)
         except Exception as error:
             reason = error
             continue
@@ -54,9 +55,9 @@ def same_function(model, small, *inputs, keywords=None, calls=1, shipped=False):
     compare(wanted.inputs, found.inputs, tolerance, "inputs after the call")
     if prepare is _live:
         return
-    before, there = left_on(fresh[0]), left_on(found.model)
+    there = left_on(found.model)
     for name, value in left_on(wanted.model).items():
-        if name not in before or fingerprint(before[name]) != fingerprint(value):
+        if before.get(name) != fingerprint(value):
             assert name in there, f"{name}: is left on the original, not on the small model"
             compare(value, there[name], tolerance, f"{name} after the call")
 
@@ -296,7 +297,7 @@ class Case:
     around: Callable[[], Any] = contextlib.nullcontext
     with_gradients: bool = False
     in_both_dtypes: bool = False
-    scales: tuple[float, ...] = (1e-2, 1.0, 1e2, 1e6)
+    scales: tuple[float, ...] = (1e-2, 1e2, 1e6)
 
     def __str__(self):
         return self.name
@@ -1409,7 +1410,6 @@ CUT_IF = {
     "torch is neither": lambda h: len(h) >= 0 and not torch.compiler.is_compiling(),
     "it is not fake": lambda h: len(h) >= 0 and not isinstance(h, torch._subclasses.FakeTensor),
     "torch.fx is not tracing": lambda h: not torch.fx._symbolic_trace.is_fx_tracing(),
-    "no mode is on": lambda h: torch._C._len_torch_dispatch_stack() == 0,
     "it is not float64": lambda h: h.dtype != torch.float64,
     "it is float64": lambda h: h.dtype == torch.float64,
     "gradients are off": lambda h: not torch.is_grad_enabled(),
