@@ -58,6 +58,23 @@ def signed_qr(A: Float[Tensor, "n m"]) -> QR:
     return QR(Q * s, (R * s.unsqueeze(1)).triu())
 
 
+def sparsest_first(A: Float[Tensor, "n m"]) -> Tensor | None:
+    """The order of columns in which those with fewer entries come first; None if they are in it already.
+
+    In a QR decomposition in that order a column that is 0 somewhere gives a vector of Q that is 0 there, so that what
+    large numbers never met in A, they do not meet in Q either. Columns of zeros alone keep their places.
+
+    >>> sparsest_first(torch.tensor([[1.0, 0.0], [1.0, 1.0]])), sparsest_first(torch.ones(2, 2))
+    (tensor([1, 0]), None)
+    """
+    entries = (A != 0).sum(dim=0)
+    entries = torch.where(entries == 0, len(A), entries)
+    if entries.numel() == 0 or bool((entries == entries[0]).all()):
+        return None
+    order = torch.argsort(entries, stable=True)
+    return None if bool((order == torch.arange(len(order), device=order.device)).all()) else order
+
+
 def _signs(diagonal: Tensor) -> Tensor:
     """-1 where the entry is negative, +1 elsewhere: the sign of 0 is +1."""
     return torch.where(diagonal < 0, -torch.ones_like(diagonal), torch.ones_like(diagonal))

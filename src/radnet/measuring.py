@@ -201,14 +201,14 @@ class Ran(NamedTuple):
         return {name: value for name, value in self.found.items() if isinstance(value, Tensor)}
 
 
-def run(model: nn.Module, call: Call, modes: Sequence[Mode] = ()) -> Ran:
-    """Call a copy of a model on copies of the inputs, without gradients; ``modes`` see every operation.
+def run(model: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: bool = False) -> Ran:
+    """Call a copy of a model on copies of the inputs; ``modes`` see every operation.
 
     >>> list(run(nn.Linear(2, 1), Call((torch.ones(3, 2),))).found)
     ['output']
     """
     call = call.mapped(lambda x: x.detach().clone())
-    with torch.no_grad():
+    with torch.set_grad_enabled(gradients):
         before = _state(model)
         with contextlib.ExitStack() as stack:
             for mode in modes:
@@ -254,9 +254,9 @@ class Precision:
         """What has to last while a copy runs."""
         return (Float64(),) if self.float64 else ()
 
-    def run(self, copy: nn.Module, call: Call, modes: Sequence[Mode] = ()) -> Ran:
+    def run(self, copy: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: bool = False) -> Ran:
         """Call a copy that `copy` made."""
-        return run(copy, self.inputs(call), (*self.modes(), *modes))
+        return run(copy, self.inputs(call), (*self.modes(), *modes), gradients=gradients)
 
 
 def precision_of(model: nn.Module, call: Call) -> Precision:

@@ -353,8 +353,9 @@ def does_not_run(model: nn.Module, call: Call, error: Exception) -> RadNetError:
     dtypes = ", ".join(dict.fromkeys(str(x.dtype) for x in call.tensors))
     wrong_kind = isinstance(error, TypeError) or not any(x.is_floating_point() for x in call.tensors)
     return (InvalidType if wrong_kind else InvalidValue)(
-        f"{type(model).__name__} does not run on the given inputs, which are {dtypes} ({type(error).__name__}: {error}); "
-        "give inputs of the shape and dtype it takes, as a tensor or as a tuple with one entry for each argument"
+        f"{type(model).__name__} does not run on the given inputs, which are {dtypes} ({type(error).__name__}: "
+        f"{error}); give inputs of the shape and dtype it takes, as a tensor or as a tuple with one entry for each "
+        "argument"
     )
 
 
@@ -466,8 +467,8 @@ def as_call(given: Any) -> Call:
     if isinstance(given, list | tuple):
         return Call(tuple(given)).mapped(Tensor.detach)
     raise InvalidType(
-        f"the inputs are a {type(given).__name__}; give a tensor, or a tuple with one entry for each argument of forward "
-        "(torch.as_tensor makes a tensor of an array)"
+        f"the inputs are a {type(given).__name__}; give a tensor, or a tuple with one entry for each argument of "
+        "forward (torch.as_tensor makes a tensor of an array)"
     )
 
 

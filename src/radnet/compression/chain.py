@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from ..linalg import complete_basis, matmul64, pad, signed_qr
+from ..linalg import QR, complete_basis, matmul64, pad, signed_qr, sparsest_first
 
 if TYPE_CHECKING:
     from jaxtyping import Float
+
+
+#: from this width on, a decomposition that cannot make a layer smaller is not made
+WIDE = 512
 
 
 class ReducedChain(NamedTuple):
@@ -54,19 +58,19 @@ def qr_compress(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> R
     >>> chain = qr_compress([torch.ones(4, 1), torch.ones(1, 4)], [torch.zeros(4), torch.zeros(1)])
     >>> [tuple(W.shape) for W in chain.weights], [tuple(Q.shape) for Q in chain.bases]
     ([(2, 1), (1, 2)], [(4, 2)])
-    >>> qr_compress([torch.ones(4, 9), torch.ones(1, 4)], [None, None]).bases
+    >>> qr_compress([torch.ones(512, 900), torch.ones(1, 512)], [None, None]).bases
     [None]
     """
     reduced = ReducedChain([], [], [])
     W, b = weights[0].detach().double(), _double(biases[0])  # l. 2: A_1 = [b_1 W_1]
     for i in range(1, len(weights)):  # l. 3
-        if W.shape[0] <= W.shape[1] + (b is not None):  # the width stays
+        if WIDE <= W.shape[0] <= W.shape[1] + (b is not None):  # the width stays, and Q = 1 is as good as any
             reduced.bases.append(None)
             reduced.biases.append(b)
             reduced.weights.append(W)
             W, b = weights[i].detach().double(), _double(biases[i])
             continue
-        Q, R = signed_qr(_merge(b, W))  # l. 4: A_i = Q_i inc_i R_i
+        Q, R = _decomposed(_merge(b, W))  # l. 4: A_i = Q_i inc_i R_i
         reduced.bases.append(Q)  # l. 5
         b_red, W_red = _split(R, bias=b is not None)
         reduced.biases.append(b_red)  # l. 6
@@ -75,6 +79,15 @@ def qr_compress(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> R
     reduced.biases.append(b)  # l. 9
     reduced.weights.append(W)  # l. 10
     return reduced
+
+
+def _decomposed(A: Float[Tensor, "n m"]) -> QR:
+    """``A = Q R``; R is triangular, or would be with the columns in the order of `sparsest_first`."""
+    order = sparsest_first(A)
+    if order is None:
+        return signed_qr(A)
+    Q, R = signed_qr(A[:, order])
+    return QR(Q, R[:, torch.argsort(order)])
 
 
 def _double(b: Tensor | None) -> Tensor | None:

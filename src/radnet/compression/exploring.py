@@ -22,9 +22,9 @@ from ..errors import InvalidValue
 from ..measuring import ULPS, Call, Precision, Ran
 from ..rescaling import block_sizes
 from .program import whole_modules
-from .recording import Recorder
+from .recording import Recorder, essence
 from .trust import CONVOLUTIONS, class_of
-from .variations import LADDER, mixtures, other_arguments, other_inputs, with_length, with_rows
+from .variations import LADDER, mixtures, other_arguments, other_inputs, unusual_inputs, with_length, with_rows
 
 #: rows with which a model is traced, if it takes the same way with them
 FEW = 3
@@ -97,18 +97,43 @@ class Explorer:
             If the model writes into its parameters, or what it does depends on earlier calls.
         """
         given = self._first(call)
-        if any(not name.startswith("output") for name in given.ran.found):
-            if self.recorded(call).log != given.log:
-                raise InvalidValue(
-                    f"{type(self.model).__name__}: what its forward does depends on what earlier calls left on it, so "
-                    "it is no function of its inputs; give the state as an argument. Nothing was changed"
-                )
+        leaves_something = any(not name.startswith("output") for name in given.ran.found)
+        if leaves_something and self.recorded(call).log != given.log:
+            raise InvalidValue(
+                f"{type(self.model).__name__}: what its forward does depends on what earlier calls left on it, so it "
+                "is no function of its inputs; give the state as an argument. Nothing was changed"
+            )
         found = Explored(self.precision, self._few(given), given)
+        if not self._same_way(found.base, given.log):  # it asks for dtypes: what it does is to be seen in its own
+            self.precision = Precision(float64=False)
+            self.release()
+            given = self.recorded(call)
+            found = Explored(self.precision, self._few(given), given)
         found.asked = self._asked_sizes(found.base)
         found.logs.append(given.log)
         for other in self._others(call, found.base, data, arguments) if exact else ():
             self._try(found, other)
+        for other in unusual_inputs(found.base) if exact and not data else ():
+            self._try(found, other, keep=False)
         return found
+
+    def _same_way(self, call: Call, log: list[Any]) -> bool:
+        """Whether it takes the same way in its own numbers as in float64, and with gradients as without."""
+        own = Explorer(self.model, self.generator)
+        own.precision = Precision(float64=False)
+        if essence(own.recorded(call).log) != essence(log):
+            return False
+        try:
+            with torch.enable_grad():
+                seen = essence(own.recorded(call, gradients=True).log)
+        except Exception:  # writing into inputs that have gradients, say
+            return True
+        if seen != essence(log):
+            raise InvalidValue(
+                f"{type(self.model).__name__}: with gradients its forward does something else than without, so there "
+                "are two functions to keep. Nothing was changed"
+            )
+        return True
 
     def _others(self, call: Call, base: Call, data: bool, arguments: bool) -> Iterator[Call]:
         yield from mixtures(call, self.generator) if data else other_inputs(call, self.generator)
@@ -120,7 +145,7 @@ class Explorer:
         start = time.perf_counter()
         lengths = sorted({k for x in found.base.tensors for k in x.shape[1:]})
         calls = [with_rows(found.base, k) for k in LADDER]
-        calls += [with_length(found.base, n, k) for n in lengths for k in (1, 2, n - 1, 2 * n + 1, 3 * n, 33) if k > 0]
+        calls += [with_length(found.base, n, k) for n in lengths for k in (n - 1, 2 * n + 1, 3 * n, *LADDER) if k > 0]
         for call in calls:
             if time.perf_counter() - start > PATIENCE:
                 break
@@ -147,7 +172,7 @@ class Explorer:
             self.release()
             return self.recorded(call)
 
-    def recorded(self, call: Call) -> Tried:
+    def recorded(self, call: Call, *, gradients: bool = False) -> Tried:
         """Run a call on the copy; raises whatever the model raises."""
         recorder = Recorder(self.copy)
         at_jump = torch.zeros(call.rows, dtype=torch.bool)
@@ -163,7 +188,12 @@ class Explorer:
                 at_jump.logical_or_(near_jump(m, v, self.eps).cpu())
 
         with recorder.whole(whole_modules(self.copy), look):
-            ran = self.precision.run(self.copy, call, [recorder])
+            ran = self.precision.run(self.copy, call, [recorder], gradients=gradients)
+        if recorder.outside:
+            raise InvalidValue(
+                f"{type(self.model).__name__}: its forward takes numbers out of PyTorch (by {min(recorder.outside)}), "
+                "where nobody sees what becomes of them. Nothing was changed"
+            )
         if recorder.written:
             raise InvalidValue(
                 f"{type(self.model).__name__}: its forward writes into its parameter {sorted(recorder.written)[0]}, so "
@@ -200,7 +230,6 @@ class Explorer:
 @contextmanager
 def _watching(layers: dict[str, nn.Module]) -> Iterator[dict[str, set[str]]]:
     """While this lasts, reading a size of one of these layers is noted; their own forwards read none."""
-    differ: list[Tried] = field(default_factory=list)  # calls at which a small model was found to differ
     asked: dict[str, set[str]] = {}
     classes = {path: m.__class__ for path, m in layers.items()}
     try:

@@ -8,7 +8,7 @@ found by the parameter they use, and the rest by name.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +28,8 @@ from .operations import (
     pool_kind,
     reshape_kind,
 )  # fmt: skip
-from .program import fitted, module_kind, whole_module
+from .program import Traced, fitted, module_kind, whole_module, whole_modules
+from .recording import Recorder
 
 _LAYERS = {
     "aten.linear.default": ("linear", 0, 1),
@@ -42,8 +43,13 @@ _LAYERS = {
 }
 
 
-def trace_exported(model: nn.Module, inputs: Sequence[Any] | Call, wide: nn.Module | None = None) -> list[Step]:
-    """The steps of a model on the given inputs; raises whatever `torch.export` raises.
+def trace_exported(model: nn.Module, inputs: Sequence[Any] | Call) -> list[Step]:
+    """The steps of a model on the given inputs; raises whatever `torch.export` raises."""
+    return export_recorded(model, inputs).steps
+
+
+def export_recorded(model: nn.Module, inputs: Sequence[Any] | Call, wide: nn.Module | None = None) -> Traced:
+    """The steps of a model and the log of the run that they were read from; raises whatever `torch.export` raises.
 
     Parameters
     ----------
@@ -55,11 +61,27 @@ def trace_exported(model: nn.Module, inputs: Sequence[Any] | Call, wide: nn.Modu
     call = (inputs if isinstance(inputs, Call) else Call(tuple(inputs))).mapped(lambda x: x.detach().clone())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about itself
-        program = torch.export.export(model, call.args, dict(call.kwargs), strict=False)
+        with torch.no_grad():
+            program = torch.export.export(model, call.args, dict(call.kwargs), strict=False)
     ran = Watched(program.graph_module)
-    with torch.no_grad(), Float64():
-        ran.run(*_arguments(program, call))
-    return list(_Reader(model if wide is None else wide, program, ran).steps())
+    recorder = Recorder(model)
+    arguments = list(_arguments(program, call))
+    inside = _inside(program, whole_modules(model if wide is None else wide))
+    with torch.no_grad(), Float64(), recorder:
+        ran.run(*arguments, mute=lambda node: recorder.mute(inside.get(node)))
+    steps = list(_Reader(model if wide is None else wide, program, ran).steps())
+    return Traced(steps, recorder.log)
+
+
+def _inside(program: torch.export.ExportedProgram, whole: Mapping[str, nn.Module]) -> dict[fx.Node, tuple[str, str]]:
+    """For every node of a call of a module that is one step: its path, and a key that tells calls apart."""
+    found = {}
+    for node in program.graph_module.graph.nodes:
+        stack = [(path, key) for key, (path, _) in node.meta.get("nn_module_stack", {}).items()]
+        outermost = next(((path, key) for path, key in stack if path in whole), None)
+        if outermost is not None:
+            found[node] = outermost
+    return found
 
 
 def _arguments(program: torch.export.ExportedProgram, call: Call) -> Iterator[Any]:
@@ -67,11 +89,8 @@ def _arguments(program: torch.export.ExportedProgram, call: Call) -> Iterator[An
     given = iter(tree_leaves((call.args, dict(call.kwargs))))
     kinds = torch.export.graph_signature.InputKind
     for spec in program.graph_signature.input_specs:
-        name = str(spec.target)
-        if spec.kind == kinds.USER_INPUT:
-            x = next(given)
-        else:
-            x = program.state_dict.get(name, program.constants.get(name))
+        state = program.state_dict.get(str(spec.target), program.constants.get(str(spec.target)))
+        x = next(given) if spec.kind == kinds.USER_INPUT else state
         yield as_float64(x.detach()) if isinstance(x, Tensor) else x
 
 

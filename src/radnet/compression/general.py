@@ -15,7 +15,7 @@ from ..measuring import Call, copied
 from .bases import Layout, SpaceReport, lay_out, reports
 from .bounds import Bound, bound
 from .exploring import Explored, Explorer
-from .exported import trace_exported
+from .exported import export_recorded
 from .features import Feature
 from .graph import Analysis, Use, double
 from .growing import grow
@@ -23,6 +23,7 @@ from .memory import Step
 from .norms import fold
 from .picture import Edge
 from .program import trace_recorded
+from .recording import essence
 from .rewriting import rewritten
 from .spans import AffineSet, basis_of
 from .surgery import Change, block_widths, changes, install
@@ -97,7 +98,7 @@ class _Follower:
 
     def __init__(self, explored: Explored, explorer: Explorer, rewrite: bool) -> None:
         self.explored, self.explorer, self.rewrite = explored, explorer, rewrite
-        self.way = ""
+        self.way, self.seen = "", False
 
     def programs(self, small: nn.Module) -> list[list[Step]]:
         """The steps along each way: by torch.fx where it sees what runs, by torch.export where it does not."""
@@ -134,12 +135,17 @@ class _Follower:
 
     def _exported(self, small: nn.Module) -> list[list[Step]]:
         found = []
-        for call in (self.explored.base, *self.explored.ways):
+        for call, log in zip((self.explored.base, *self.explored.ways), self.explored.logs, strict=True):
             inputs = self.explored.precision.inputs(call)
             try:
-                found.append(trace_exported(small, inputs))
+                traced = export_recorded(small, inputs)
             except Exception:  # it insists on a dtype: follow it in its own
-                found.append(trace_exported(as_shipped(small, self.explorer.model), call, small))
+                traced = export_recorded(as_shipped(small, self.explorer.model), call, small)
+            missing = essence(log) - essence(traced.log)
+            if not self.seen and missing:
+                raise InvalidValue(f"while it looks, {next(iter(missing))} does not run, which does otherwise")
+            found.append(traced.steps)
+        self.seen = True
         return found
 
 

@@ -67,15 +67,27 @@ class Watched(fx.Interpreter):
         super().__init__(module, garbage_collect_values=False)  # addresses must not be used again
         self.results: dict[fx.Node, Any] = {}
         self.written: dict[fx.Node, set[int]] = {}
+        self._places: dict[fx.Node, Place | None] = {}
+        self._held: dict[fx.Node, set[int]] = {}
         self._writes = Writes()
+        self._mute: Callable[[fx.Node], None] | None = None
+
+    def run(self, *args: Any, mute: Callable[[fx.Node], None] | None = None) -> Any:
+        """Run the graph; ``mute`` is told of every node before it runs."""
+        self._mute = mute
+        return super().run(*args)
 
     def run_node(self, n: fx.Node) -> Any:
         """Run one node."""
+        if self._mute is not None:
+            self._mute(n)
         asserts = n.op == "call_function" and "_assert" in str(n.target)  # torch.export notes dtypes, which we change
         with self._writes:
             result = None if asserts else super().run_node(n)
         self.results[n] = result
         self.written[n] = self._writes.taken()
+        self._places[n] = _place(result)  # now: it may be given other memory later
+        self._held[n] = set(_storages(result))
         return result
 
     def value(self, node: fx.Node) -> Value | None:
@@ -84,24 +96,24 @@ class Watched(fx.Interpreter):
         return Value(node.name, tuple(x.shape), x.dtype) if isinstance(x, Tensor) else None
 
     def place(self, node: fx.Node) -> Place | None:
-        """Where the tensor of a node lies; None if it makes none."""
-        x = self.results.get(node)
-        if not isinstance(x, Tensor):
-            return None
-        return Place(storage_of(x), x.storage_offset(), tuple(x.shape), x.stride())
+        """Where the tensor of a node lay when it was made; None if it makes none."""
+        return self._places.get(node)
 
     def storages(self, node: fx.Node) -> set[int]:
-        """All memory that what a node gave lies in, also in tuples and lists."""
-        found, todo = set(), [self.results.get(node)]
-        while todo:
-            x = todo.pop()
-            if isinstance(x, Tensor):
-                found.add(storage_of(x))
-            elif isinstance(x, list | tuple):
-                todo += x
-            elif isinstance(x, dict):
-                todo += x.values()
-        return found
+        """All memory that what a node gave lay in, also in tuples and lists."""
+        return self._held.get(node, set())
+
+
+def _place(x: Any) -> Place | None:
+    return Place(storage_of(x), x.storage_offset(), tuple(x.shape), x.stride()) if isinstance(x, Tensor) else None
+
+
+def _storages(x: Any) -> Iterator[int]:
+    if isinstance(x, Tensor):
+        yield storage_of(x)
+    elif isinstance(x, list | tuple | dict):
+        for part in x.values() if isinstance(x, dict) else x:
+            yield from _storages(part)
 
 
 Values = dict[fx.Node, Value]  # what the tensors of nodes hold at a moment

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..measuring import Call, copied, run
 from .bases import SpaceReport
 from .bounds import Bound
 from .certificate import Certificate
@@ -47,7 +48,7 @@ class ModelCompression(Generic[ModelT]):
     certificate: Certificate
     original: ModelT
     spaces: tuple[SpaceReport, ...]
-    inputs: tuple[Tensor, ...]
+    inputs: tuple[Any, ...]
     traced_by: str
     bound: Bound | None = None
     edges: tuple[Edge, ...] = ()
@@ -90,11 +91,13 @@ class ModelCompression(Generic[ModelT]):
         return "\n".join([*lines, "", str(self.certificate), *said])
 
     def _work(self, model: nn.Module) -> int:
-        return multiply_adds(model, self.inputs) // len(self.inputs[0])
+        return multiply_adds(model, self.inputs) // Call(tuple(self.inputs)).rows
 
     def _timed_line(self, rows: int) -> str:
-        batch = [x[torch.arange(rows) % len(x)] if len(x) == len(self.inputs[0]) else x for x in self.inputs]
-        a, b = interleaved_times(lambda: self.original(*batch), lambda: self.network(*batch))
+        call = Call(tuple(self.inputs))
+        batch = call.with_rows(torch.arange(rows) % call.rows, "").mapped(torch.clone).args
+        original, network = (copied(m, torch.clone) for m in (self.original, self.network))
+        a, b = interleaved_times(lambda: original(*batch), lambda: network(*batch))
         return f"{f'µs, batch {rows}':<28}{a * 1e6:>8,.0f}{b * 1e6:>10,.0f}  ({a / b:.1f} times faster)"
 
 
@@ -108,14 +111,15 @@ def stored_bytes(model: nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in model.parameters())
 
 
-def multiply_adds(model: nn.Module, inputs: Sequence[Tensor]) -> int:
-    """Multiplications in linear and convolutional layers, for these inputs.
+def multiply_adds(model: nn.Module, inputs: Sequence[Any]) -> int:
+    """Multiplications in linear and convolutional layers, for these inputs; counted on a copy.
 
     >>> multiply_adds(nn.Linear(3, 5), [torch.zeros(2, 3)])
     30
     """
-    with _counting(model) as counts, torch.no_grad():
-        model(*inputs)
+    twin = copied(model, torch.clone)
+    with _counting(twin) as counts:
+        run(twin, Call(tuple(inputs)))
     return sum(counts)
 
 

@@ -72,7 +72,7 @@ def trace_recorded(model: nn.Module, call: Call, precision: Precision | None = N
     """The steps of a model and the log of the run in float64 that they were read from; raises like `trace`."""
     tracer, precision = ModelTracer(), Precision() if precision is None else precision
     try:
-        with _unchanged(model) as kept:
+        with _unchanged(model) as kept, torch.no_grad():
             graph = tracer.trace(model, absent(model, call))
             sides = {name: proxy.node for name, proxy in kept()}
             module = fx.GraphModule(tracer.root, graph)
@@ -143,13 +143,22 @@ def _contents(m: nn.Module) -> list[tuple[Any, Any]]:
 
 
 def whole_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """The modules that are one step, known layers too, by their first name."""
-    return {path: m for path, m in model.named_modules() if whole_module(m) or class_of(m) is not None}
+    """The modules that are one step, known layers and torch's own too, by their first name."""
+    return {path: m for path, m in model.named_modules() if whole_module(m) or class_of(m) is not None or _torchs(m)}
+
+
+def _torchs(m: nn.Module) -> bool:
+    """Whether it is a module of torch's own, to which nothing was done."""
+    ours = type(m).__module__.startswith("torch.nn.") and not isinstance(m, _CONTAINERS) and type(m) not in KNOWN
+    return ours and "forward" not in vars(m) and not has_hooks(m) and not hasattr(m, "parametrizations")
+
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict, nn.DataParallel)
 
 
 def whole_module(m: nn.Module) -> bool:
     """Modules that are one step, however many operations they are made of."""
-    return stands_for(m, RadialActivation) or class_of(m, _NORMS) is not None or rms_norm(m) is not None
+    return isinstance(m, RadialActivation) or class_of(m, _NORMS) is not None or rms_norm(m) is not None
 
 
 _NORMS = (nn.RMSNorm, nn.LayerNorm, *BATCH_NORMS)

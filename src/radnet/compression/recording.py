@@ -7,11 +7,13 @@ operation's own schema and not from its name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ..measuring import Mode
 
@@ -22,6 +24,18 @@ _SIZED = (
     "roll", "chunk", "unfold", "fold", "select", "scalar_tensor", "index", "scatter", "gather", "size",
 )  # fmt: skip
 _SILENT = ("aten.detach", "aten.alias", "aten.lift_fresh", "profiler.")
+#: operations that leave numbers as they are, and of which there may be more or fewer in runs of one program
+_HARMLESS = (
+    "aten.to.", "aten._to_copy", "aten.clone", "aten.contiguous", "aten.view", "aten._unsafe_view", "aten.reshape",
+    "aten.t.", "aten.transpose", "aten.permute", "aten.expand", "aten.unsqueeze", "aten.squeeze", "aten.slice",
+    "aten.select", "aten.split", "aten.unbind", "aten.flatten", "aten.scalar_tensor", "aten.empty", "aten.full",
+    "aten.zeros", "aten.ones", "aten.arange", "aten._assert", "aten.sym_", "aten._local_scalar_dense", "aten.item",
+    "aten.copy_", "aten.narrow", "aten.chunk", "aten.is_", "aten.fill", "aten.resolve", "aten.dropout", "aten.addmm",
+    "aten.mm.", "aten.matmul", "aten.linear", "aten.bmm", "aten.add", "aten.sub", "aten.rsub", "aten.mul", "aten.div",
+    "aten.mean", "aten.cat", "aten.stack", "aten.neg",
+)  # fmt: skip
+#: ways out of PyTorch: what is done with numbers there is not seen
+_OUTSIDE = ("numpy", "__array__", "data_ptr", "__dlpack__")
 
 
 def storage_of(x: Tensor) -> int:
@@ -40,7 +54,20 @@ class Recorder(Mode):
         self.names = {storage_of(p): name for name, p in model.named_parameters()}
         self.log: list[Hashable] = []
         self.written: set[str] = set()  # parameters that were written into
+        self.outside: set[str] = set()  # functions that lead out of PyTorch
+        self._functions = _Outside(self.outside)
         self.muted = False  # inside a module that is one entry
+        self._inside: tuple[str, str] | None = None
+
+    def __enter__(self) -> Self:
+        """Start to note."""
+        self._functions.__enter__()
+        return super().__enter__()  # type: ignore[no-any-return]
+
+    def __exit__(self, *error: Any) -> None:
+        """Stop."""
+        super().__exit__(*error)
+        self._functions.__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note one operation and run it."""
@@ -49,17 +76,24 @@ class Recorder(Mode):
         name = str(func)
         if self.muted or name.startswith(_SILENT):
             return out
-        for argument in written_arguments(func, args, kwargs):
+        written = list(written_arguments(func, args, kwargs))
+        for argument in written:
             if storage_of(argument) in self.names:
                 self.written.add(self.names[storage_of(argument)])
-        self._note(name, (*args, *kwargs.values()), out)
+        self._note(name, (*args, *kwargs.values()), [out, written])
         return out
 
     def _note(self, name: str, operands: tuple[Any, ...], out: Any) -> None:
         sized = any(word in name for word in _SIZED)
         self.log.append((name, tuple(self._seen(x, sized) for x in operands)))
         for x in _tensors(out):
-            x._radnet_step = (self, len(self.log))  # type: ignore[attr-defined]
+            x._radnet_step = (self, len(self.log), storage_of(x))  # type: ignore[attr-defined]
+
+    def mute(self, inside: tuple[str, str] | None) -> None:
+        """The next operation belongs to a call of a module that is one entry, by its path and a key; or to none."""
+        if inside is not None and inside != self._inside:
+            self.log.append((f"module {inside[0]}", ()))
+        self._inside, self.muted = inside, inside is not None
 
     @contextmanager
     def whole(self, modules: Mapping[str, nn.Module], look: Look | None = None) -> Iterator[None]:
@@ -93,7 +127,9 @@ class Recorder(Mode):
         if isinstance(x, Tensor):
             if storage_of(x) in self.names:
                 return self.names[storage_of(x)]
-            run, step = getattr(x, "_radnet_step", (None, None))
+            run, step, storage = getattr(x, "_radnet_step", (None, None, None))
+            if run is self and storage != storage_of(x):  # somebody has given it other memory meanwhile
+                self.outside.add("data")
             return (step if run is self else "given"), x.is_floating_point()
         if isinstance(x, list | tuple):
             return () if sized and all(isinstance(k, int) for k in x) else tuple(self._seen(y, sized) for y in x)
@@ -102,6 +138,30 @@ class Recorder(Mode):
         if isinstance(x, int):
             return "length" if sized else x
         return type(x).__name__
+
+
+class _Outside(TorchFunctionMode):
+    """Notes the functions that lead out of PyTorch."""
+
+    def __init__(self, found: set[str]) -> None:
+        super().__init__()
+        self.found = found
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note one function and call it."""
+        name = getattr(func, "__name__", "")
+        if name in _OUTSIDE or (name == "__set__" and "data" in repr(func)):
+            self.found.add("data" if name == "__set__" else name)
+        return func(*args, **(kwargs or {}))
+
+
+def essence(log: list[Any]) -> Counter[str]:
+    """How often every operation ran that can do more than move or combine numbers linearly.
+
+    By it the log of a run is compared with that of another kind of run (in another dtype, of an exported program),
+    where copies, views and the ways to multiply matrices differ.
+    """
+    return Counter(name for name, _ in log if not name.startswith(_HARMLESS))
 
 
 def _tensors(x: Any) -> Iterator[Tensor]:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..errors import StaleResult
 from ..linalg import pad
+from ..measuring import copied
 from ..network import NetworkT, RadNet
 from ..symmetry import OrthogonalAction
 from .certificate import Certificate
@@ -116,7 +117,8 @@ class Compression(Generic[NetworkT]):
     def _timed_line(self, rows: int) -> str:
         x = torch.randn(rows, self.original.widths[0], generator=torch.Generator().manual_seed(0))
         x = x.to(self.original.weights[0])
-        a, b = interleaved_times(lambda: self.original(x), lambda: self.network(x))
+        original, network = (copied(net, torch.clone) for net in (self.original, self.network))
+        a, b = interleaved_times(lambda: original(x), lambda: network(x))
         return f"{f'µs, batch {rows}':<14}{a * 1e6:>10,.0f}{b * 1e6:>10,.0f}  ({a / b:.1f} times faster)"
 
 

@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..linalg import sparsest_first
+
 #: directions that stick out of the others by less than this many eps are rounding
 ROUNDING = 8.0
 #: pivots above this share of the largest show that a matrix has full rank; others are looked at more closely
@@ -528,7 +530,8 @@ def _basis_of_rows(kept: Tensor, tol: float | None) -> SpanBasis:
         return SpanBasis(None, False)
     Q = None
     if k < n:
-        Q, R = _qr(kept)
+        order = sparsest_first(kept) if tol is None else None
+        Q, R = _qr(kept if order is None else kept[:, order])
     else:  # M^T = Q R, so that R^T has the singular values and the left singular vectors of M
         R = torch.linalg.qr(kept.mT, mode="r")[1].mT
     if tol is None and _clear(R.diagonal()):

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
+from torch.nn import functional as F  # noqa: N812
 from torch.nn.modules import module as torch_module
 
 from ..activations import Identity, RadialActivation
@@ -41,6 +42,15 @@ def _definitions(cls: type) -> dict[str, Any]:
 _AS_DEFINED = {cls: _definitions(cls) for cls in (*KNOWN, RadialActivation, RadNet)}
 
 
+#: what the known layers call
+_FUNCTIONS = (
+    "linear", "conv1d", "conv2d", "conv3d", "embedding", "layer_norm", "rms_norm", "batch_norm", "dropout",
+    "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+    "pad",
+)  # fmt: skip
+_AS_IMPORTED = {name: getattr(F, name) for name in _FUNCTIONS}
+
+
 def class_of(m: nn.Module, classes: Sequence[type[nn.Module]] = KNOWN) -> type[nn.Module] | None:
     """The class among ``classes`` that m may be taken for; None if there is none.
 
@@ -67,6 +77,8 @@ def why_not(m: nn.Module, cls: type[nn.Module]) -> str | None:
     """What keeps an instance of ``cls`` from being taken for one; None if nothing does."""
     if has_hooks(m):
         return "has hooks"
+    if any(getattr(F, name) is not function for name, function in _AS_IMPORTED.items()):
+        return "calls a function of torch.nn.functional that was replaced"
     if hasattr(m, "parametrizations"):
         return "is parametrized"
     if _runs_something_else(m, cls):

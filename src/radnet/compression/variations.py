@@ -111,30 +111,68 @@ def _one_axis_more(x: Tensor, rows: int) -> Tensor:
     return x.unsqueeze(1).expand(rows, 2, *x.shape[1:]).clone()
 
 
+def unusual_inputs(call: Call) -> Iterator[Call]:
+    """Inputs with which a model's Python may take another way: memory with gaps, one axis fewer, longer lists."""
+    gaps = call.mapped(lambda x: x.transpose(0, -1).contiguous().transpose(0, -1) if x.ndim > 1 else x)
+    yield dataclasses.replace(gaps, what="memory with gaps")
+    rows = call.rows
+    flat = call.mapped(lambda x: x[0] if x.ndim > 1 and len(x) == rows else x)
+    yield dataclasses.replace(flat, what="one axis fewer")
+    for k, x in enumerate(call.args):
+        if isinstance(x, list | tuple) and x:
+            for other in ([*x, x[-1]], [*x, *x, x[0]], list(x[:-1])):
+                args = (*call.args[:k], type(x)(other), *call.args[k + 1 :])
+                yield Call(args, call.kwargs, f"a list of {len(other)}")
+
+
 def other_arguments(model: nn.Module, call: Call, generator: torch.Generator) -> Iterator[Call]:
-    """Calls with an argument that was left to its default: other numbers, the other truth value, a mask."""
+    """Calls with arguments that were left out: other numbers and words, the other truth value, masks, more inputs."""
     names = list(inspect.signature(model.forward).parameters.items())
-    given = {name for name, _ in names[: len(call.args)]} | set(call.kwargs)
+    positional = [name for name, p in names if p.kind is not p.VAR_POSITIONAL]
+    given = {*positional[: len(call.args)], *call.kwargs}
+    words = _words(model)
     for name, p in names:
-        if name in given or p.default is p.empty or p.kind is p.VAR_KEYWORD:
-            continue
-        for value in _other_values(p.default, call, generator):
-            shown = tuple(value.shape) if isinstance(value, Tensor) else value
-            yield Call(call.args, {**call.kwargs, name: value}, f"{name}={shown}")
+        if p.kind is p.VAR_POSITIONAL and call.args:
+            for more in (1, 2):
+                yield Call((*call.args, *[call.args[-1]] * more), call.kwargs, f"{more} more inputs")
+        elif p.kind is p.VAR_KEYWORD:
+            for word in words:
+                yield Call(call.args, {**call.kwargs, word: call.args[0] if call.args else True}, f"{word}=")
+        elif name not in given and p.default is not p.empty:
+            for value in _other_values(p.default, call, generator, words, _widths(model)):
+                shown = tuple(value.shape) if isinstance(value, Tensor) else value
+                yield Call(call.args, {**call.kwargs, name: value}, f"{name}={shown}")
 
 
-def _other_values(default: Any, call: Call, generator: torch.Generator) -> Iterator[Any]:
+def _words(model: nn.Module) -> list[str]:
+    """The words in the code of a model's forward: what an argument may be compared with."""
+    code = getattr(getattr(model.forward, "__func__", model.forward), "__code__", None)
+    return [c for c in code.co_consts or () if isinstance(c, str) and c.isidentifier()] if code is not None else []
+
+
+def _widths(model: nn.Module) -> list[int]:
+    """The lengths of the axes of parameters, the shortest first: what an input may be as long as."""
+    return sorted({k for p in model.parameters() for k in p.shape})[:12]
+
+
+def _other_values(
+    default: Any, call: Call, generator: torch.Generator, words: list[str], widths: list[int]
+) -> Iterator[Any]:
     if isinstance(default, bool):
         yield not default
     elif isinstance(default, int):
         yield from sorted({0, 1, 2, default - 1, default + 1} - {default, -1})
+    elif isinstance(default, float):
+        yield from (0.0, -default, 2 * default + 1)
+    elif isinstance(default, str):
+        yield from (word for word in words if word != default)
     elif default is None:
         x = next((x for x in call.tensors if x.ndim), None)
         if x is not None:
-            for shape in dict.fromkeys(
-                [(len(x),), (len(x), 1), (*x.shape[:-1], 1), tuple(x.shape[:-1]), tuple(x.shape)]
-            ):
+            shapes = [(len(x),), (len(x), 1), (*x.shape[:-1], 1), tuple(x.shape[:-1]), tuple(x.shape)]
+            shapes += [(*x.shape[:-1], k) for k in widths]
+            for shape in dict.fromkeys(shapes):
                 drawn = torch.rand(shape, generator=generator, device=generator.device).to(x.device)
                 yield drawn.to(x.dtype) if x.is_floating_point() else drawn
                 yield drawn > 0.5
-        yield from (True, 1)
+        yield from (True, 1, *words)
