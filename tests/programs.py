@@ -21,7 +21,7 @@ import textwrap
 
 import torch
 
-from program_operations import LAST, OPERATIONS, PAIRS, PAIRS_BY_EXPORT, Impossible, between
+from program_operations import BY_EXPORT, LAST, OPERATIONS, ORDINARY, PAIRS, PAIRS_BY_EXPORT, Impossible, between
 from program_oracle import check
 from program_writer import Program, Writer, one_thread
 
@@ -80,8 +80,7 @@ def _written(rng, seed, pairs, by_export):
     lengths = {"rows": (6, 16), "positions": (2, 5), "height": (4, 6), "width": (4, 6)}
     w = Writer(rng, rng.random() < 0.08, {axis: rng.randint(*limits) for axis, limits in lengths.items()})
     last = w.begin(rng.choice(common or FAMILIES[kinds[0]]))
-    if rng.random() < 0.85:
-        last = _layer(w, last, 0.6)
+    last = _first(w, last, seed, by_export) if rng.random() < 0.7 else last
     for (a, b), kind in zip(pairs, kinds, strict=True):
         last = _brought(w, _fill(w, last, by_export), kind)
         last = w.apply(b, w.apply(a, last))
@@ -93,6 +92,14 @@ def _written(rng, seed, pairs, by_export):
         raise Impossible
     parts = (w.sizes.items(), w.inputs, w.options, w.parts, w.statements)
     return Program(seed, *(tuple(part) for part in parts), result, w.single)
+
+
+def _first(w, v, seed, by_export):
+    """One operation on what a layer makes of the input, which is as large as the input and could do with less room."""
+    names = BY_EXPORT if by_export else ORDINARY
+    name = names[seed % len(names)]
+    v = _brought(w, _layer(w, v, 0.0), w.rng.choice(list(OPERATIONS[name].kinds)))
+    return _layer(w, w.apply(name, v), 0.8)
 
 
 def _layer(w, v, p):
