@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -96,15 +97,21 @@ def copied(model: nn.Module, change: Callable[[Tensor], Tensor]) -> Any:
                 memo[id(b)] = _changed(b, change)
         for _, value in attributes(m):  # results of earlier calls: deepcopy refuses tensors that have a history
             if isinstance(value, Tensor) and value.grad_fn is not None and id(value) not in memo:
-                memo[id(value)] = value.detach().clone()
+                memo[id(value)] = _changed(value, change)
                 kept.append(value)
     try:
-        return copy.deepcopy(model, memo)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, about itself
+            twin = copy.deepcopy(model, memo)
     except Exception as error:
         raise InvalidValue(
             f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}), and measuring works on "
             "copies; take out of the model what copy.deepcopy refuses"
         ) from error
+    shared = {id(m) for m in model.modules()} & {id(m) for m in twin.modules()}
+    if shared:
+        raise InvalidValue(f"{type(model).__name__} cannot be copied: its __deepcopy__ gives parts of itself")
+    return twin
 
 
 def _changed(value: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
@@ -194,6 +201,7 @@ class Ran(NamedTuple):
     """What a call of a model gave: its outputs and the tensors it left on its modules, by name; numbers too."""
 
     found: dict[str, Any]
+    keeps: bool = False  # whether something on its modules is another than before
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -201,15 +209,20 @@ class Ran(NamedTuple):
         return {name: value for name, value in self.found.items() if isinstance(value, Tensor)}
 
 
-def run(model: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: bool = False) -> Ran:
+def run(
+    model: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: bool = False, restore: bool = True
+) -> Ran:
     """Call a copy of a model on copies of the inputs; ``modes`` see every operation.
+
+    With ``restore`` the copy is afterwards what it was before: buffers that forward writes into, tensors and lists that
+    it keeps, so that every call starts from the same state.
 
     >>> list(run(nn.Linear(2, 1), Call((torch.ones(3, 2),))).found)
     ['output']
     """
     call = call.mapped(lambda x: x.detach().clone())
-    with torch.set_grad_enabled(gradients):
-        before = _state(model)
+    with torch.set_grad_enabled(gradients), restored(model) if restore else contextlib.nullcontext():
+        before, plain = _state(model), _plain(model)
         with contextlib.ExitStack() as stack:
             for mode in modes:
                 stack.enter_context(mode)
@@ -217,8 +230,37 @@ def run(model: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: 
         found = dict(_opened("output", output, _DEEPEST))
         for name, (value, version) in _state(model).items():
             if name not in before or before[name][0] is not value or before[name][1] != version:
-                found[name] = value
-    return Ran(found)
+                found[name] = value.detach().clone()
+        keeps = _plain(model) != plain or any(not name.startswith("output") for name in found)
+    return Ran(found, keeps)
+
+
+@contextlib.contextmanager
+def restored(model: nn.Module) -> Iterator[None]:
+    """Afterwards the modules keep what they kept before, and their buffers hold what they held."""
+    kept = [(m, dict(vars(m)), dict(m._buffers), _contents(m)) for m in model.modules()]
+    buffers = [(b, b.detach().clone(), b._version) for b in model.buffers()]
+    try:
+        yield
+    finally:
+        for m, attributes_before, buffers_before, contents in kept:
+            vars(m).clear()
+            vars(m).update(attributes_before)
+            m._buffers.clear()
+            m._buffers.update(buffers_before)
+            for container, items in contents:
+                container.clear()
+                container.extend(items) if isinstance(container, list) else container.update(items)
+        with torch.no_grad():
+            for b, value, version in buffers:
+                if b._version != version:
+                    b.copy_(value)
+
+
+def _contents(m: nn.Module) -> list[tuple[Any, Any]]:
+    """The containers among a module's own attributes, with copies of what is in them."""
+    own = (value for name, value in vars(m).items() if name not in _TORCHS_OWN)
+    return [(value, value.copy()) for value in own if isinstance(value, list | dict | set)]
 
 
 def _state(model: nn.Module) -> dict[str, tuple[Tensor, int]]:
@@ -229,6 +271,12 @@ def _state(model: nn.Module) -> dict[str, tuple[Tensor, int]]:
             if isinstance(value, Tensor):
                 found[f"{path}.{name}" if path else name] = (value, value._version)
     return found
+
+
+def _plain(model: nn.Module) -> list[Any]:
+    """The numbers and words that stand on modules, and the names of what else does."""
+    own = [(path, *pair) for path, m in model.named_modules() for pair in attributes(m)]
+    return [(path, name, v if isinstance(v, bool | int | float | str) else None) for path, name, v in own]
 
 
 def run_in_float64(model64: nn.Module, call: Call, modes: Sequence[Mode] = ()) -> Ran:
@@ -254,9 +302,11 @@ class Precision:
         """What has to last while a copy runs."""
         return (Float64(),) if self.float64 else ()
 
-    def run(self, copy: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: bool = False) -> Ran:
-        """Call a copy that `copy` made."""
-        return run(copy, self.inputs(call), (*self.modes(), *modes), gradients=gradients)
+    def run(
+        self, copy: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: bool = False, restore: bool = True
+    ) -> Ran:
+        """Call a copy that `copy` made; see `run`."""
+        return run(copy, self.inputs(call), (*self.modes(), *modes), gradients=gradients, restore=restore)
 
 
 def precision_of(model: nn.Module, call: Call) -> Precision:

@@ -285,7 +285,11 @@ class RadNet(nn.Module):
                 layer.bias.requires_grad_(old.bias.requires_grad)
             layers.append(layer)
         # the memo stands in for the old layers, so that the wide weights are never copied
-        return copy.deepcopy(self, {id(self.layers): nn.ModuleList(layers).train(self.layers.training)})
+        memo: dict[int, Any] = {id(self.layers): nn.ModuleList(layers).train(self.layers.training)}
+        for value in vars(self).values():  # deepcopy refuses tensors that have a history
+            if isinstance(value, Tensor) and value.grad_fn is not None:
+                memo[id(value)] = value.detach().clone()
+        return copy.deepcopy(self, memo)
 
 
 def widen(

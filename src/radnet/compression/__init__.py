@@ -18,7 +18,7 @@ from ..errors import InvalidType, InvalidValue, RadNetError
 from ..measuring import Call, as_float64, copied, run
 from ..network import NetworkT, RadNet
 from .bases import SpaceReport
-from .certificate import Certificate, as_call, check_inputs, check_mode, does_not_run, judge, verify
+from .certificate import Certificate, as_call, check_inputs, check_mode, does_not_run, judge, undisturbed, verify
 from .chain import qr_compress
 from .closed_form import ClosedForm, closed_form
 from .exploring import Explored, Explorer
@@ -131,12 +131,19 @@ def compress(
     if data is not None and not isinstance(data, Tensor):
         raise InvalidType(f"data is a {type(data).__name__}; expected a tensor with a row for each input")
     _check_model(model)
-    # models may draw random numbers, and inference tensors can neither be versioned nor written into
-    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+    with undisturbed():
         call = _inputs_for(model, example_inputs if data is None else data, generator)
-        if data is None and tol is None and not rewrite and is_chain(model):
-            return _compress_chain(model, call, generator)
-        return _compress_any(model, call, tol, data, rewrite, generator)
+        try:
+            if data is None and tol is None and not rewrite and is_chain(model):
+                return _compress_chain(model, call, generator)
+            return _compress_any(model, call, tol, data, rewrite, generator)
+        except RadNetError:
+            raise
+        except Exception as error:
+            raise InvalidValue(
+                f"{type(model).__name__}: something that compress did not expect ({type(error).__name__}: {error}); "
+                "nothing was changed. This should not happen, please report it"
+            ) from error
 
 
 def is_chain(model: nn.Module) -> bool:
@@ -238,22 +245,10 @@ def _certified(
             f"{name}: every input lies at a jump of an activation, where no two runs need agree; give other "
             "example_inputs. Nothing was changed"
         )
-    if _is_random(model, explored):
-        raise InvalidValue(f"{name}: its forward draws random numbers, so there is no function to keep; call eval()")
     raise InvalidValue(
         f"{name}: the smaller model does not give the same outputs ({certificate.rows_failed} of {certificate.rows} "
         f"rows differ, by {certificate.max_gap64:.3g}; {'; '.join(certificate.failures[:1])}); its forward does "
         "something that cannot be seen by tracing it once. Nothing was changed"
-    )
-
-
-def _is_random(model: nn.Module, explored: Explored) -> bool:
-    """Whether the original does not even give the same outputs as itself."""
-    precision, given = explored.precision, explored.given
-    again = precision.run(precision.copy(model), given.call)
-    return any(
-        isinstance(y, Tensor) and (x.shape != y.shape or not torch.equal(x.nan_to_num(), y.nan_to_num()))
-        for x, y in ((x, again.found.get(name)) for name, x in given.ran.tensors.items())
     )
 
 
@@ -283,9 +278,21 @@ def _check_model(model: Any) -> None:
         hint = "; give it model._orig_mod" if hasattr(model, "_orig_mod") else ""
         raise InvalidType(f"compress needs an nn.Module, got {type(model).__name__}{hint}")
     if isinstance(model, RadNet):
-        model.check_initialised()
+        _check_layers(model)
     check_mode(model, "")
     _check_tensors(model)
+
+
+def _check_layers(model: RadNet) -> None:
+    """A RadNet that is none any more says which of its layers is not one of its layers."""
+    if len(model.layers) != len(model.rescalings):
+        raise InvalidValue(f"{len(model.layers)} layers and {len(model.rescalings)} activations: a RadNet has as many")
+    for i, layer in enumerate(model.layers, start=1):
+        if not isinstance(layer, nn.Linear):
+            raise InvalidType(f"layer {i}: is a {type(layer).__name__}; compress needs nn.Linear layers in a RadNet")
+        if (layer.bias is None) == model.has_bias:
+            raise InvalidValue(f"layer {i}: biases must be there in all layers or in none; use zeros")
+    model.check_initialised()
 
 
 def _check_tensors(model: nn.Module) -> None:
@@ -303,6 +310,10 @@ def _check_tensors(model: nn.Module) -> None:
             raise InvalidValue(f"{name} is complex; radial activations rescale by norms of real entries")
         if p.is_sparse or p.is_quantized or p.layout != torch.strided:
             raise InvalidValue(f"{name} is sparse or quantised; compress needs ordinary tensors")
+        if p.is_inference():
+            raise InvalidValue(f"{name} was made in inference mode and cannot be trained or versioned; make it outside")
+        if p.numel() == 0:
+            raise InvalidValue(f"{name} has shape {tuple(p.shape)}: a layer of width 0 has nothing to compress")
         if p.is_floating_point() and p.element_size() == 1:
             raise InvalidValue(
                 f"{name} is {p.dtype}, in which nothing can be computed; convert it to float16 or longer"

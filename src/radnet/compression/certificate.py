@@ -7,7 +7,8 @@ have been rounded). What the dtype that ships does is measured beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -324,7 +325,7 @@ def verify(
     call = as_call(inputs)
     check_inputs(call)
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
-    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+    with undisturbed():
         explorer = Explorer(a, generator)
         try:
             explored = explorer.explore(call, exact=False)
@@ -333,6 +334,8 @@ def verify(
         except Exception as error:
             raise does_not_run(a, call, error) from error
         float64 = explored.precision.float64
+        if not explored.given.ran.tensors:
+            raise InvalidType(f"{type(a).__name__} gives no tensor; there is nothing to compare")
 
         def nudge(value: Tensor) -> Tensor:
             moved = nudged(value.detach(), generator)
@@ -346,6 +349,18 @@ def verify(
             raise InvalidValue(
                 f"the second model does not run on the inputs of the first ({type(error).__name__}: {error})"
             ) from error
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Models may draw random numbers, which are put back; settings that would get in the way do not hold meanwhile."""
+    elsewhere = torch.get_default_device().type != "cpu"
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))  # its tensors can neither be versioned nor written into
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        if elsewhere:
+            stack.enter_context(torch.device("cpu"))
+        yield
 
 
 def does_not_run(model: nn.Module, call: Call, error: Exception) -> RadNetError:
@@ -477,6 +492,8 @@ def check_inputs(call: Call) -> None:
     if not call.tensors:
         raise InvalidValue("there is no tensor among the inputs; give a tensor of inputs with at least one row")
     for x in call.tensors:
+        if x.is_nested:
+            raise InvalidValue("an input is a nested tensor; give ordinary tensors")
         if x.device.type == "meta" or x.layout != torch.strided or x.is_quantized:
             raise InvalidValue("an input is sparse, quantised or on the meta device; give ordinary tensors")
         if x.is_floating_point() and x.element_size() == 1:

@@ -22,7 +22,7 @@ from ..errors import InvalidValue
 from ..measuring import ULPS, Call, Precision, Ran
 from ..rescaling import block_sizes
 from .program import whole_modules
-from .recording import Recorder, essence
+from .recording import Outside, Recorder, essence
 from .trust import CONVOLUTIONS, class_of
 from .variations import LADDER, mixtures, other_arguments, other_inputs, unusual_inputs, with_length, with_rows
 
@@ -97,18 +97,17 @@ class Explorer:
             If the model writes into its parameters, or what it does depends on earlier calls.
         """
         given = self._first(call)
-        leaves_something = any(not name.startswith("output") for name in given.ran.found)
-        if leaves_something and self.recorded(call).log != given.log:
+        if given.ran.keeps and self._depends_on_earlier_calls(given):
             raise InvalidValue(
                 f"{type(self.model).__name__}: what its forward does depends on what earlier calls left on it, so it "
                 "is no function of its inputs; give the state as an argument. Nothing was changed"
             )
         found = Explored(self.precision, self._few(given), given)
-        if not self._same_way(found.base, given.log):  # it asks for dtypes: what it does is to be seen in its own
-            self.precision = Precision(float64=False)
-            self.release()
-            given = self.recorded(call)
-            found = Explored(self.precision, self._few(given), given)
+        self._check_same_way(found.base, given.log)
+        self._check_no_chance(found.base)
+        with Outside() as outside:
+            self.precision.run(self.copy, found.base)
+        self._refuse_outside(outside.found)
         found.asked = self._asked_sizes(found.base)
         found.logs.append(given.log)
         for other in self._others(call, found.base, data, arguments) if exact else ():
@@ -117,23 +116,34 @@ class Explorer:
             self._try(found, other, keep=False)
         return found
 
-    def _same_way(self, call: Call, log: list[Any]) -> bool:
-        """Whether it takes the same way in its own numbers as in float64, and with gradients as without."""
+    def _check_no_chance(self, call: Call) -> None:
+        """Refuse a model that does not give the same outputs twice."""
+        first, second = (self.precision.run(self.copy, call).tensors for _ in range(2))
+        if any(
+            name not in second or x.shape != second[name].shape or not torch.equal(_bits(x), _bits(second[name]))
+            for name, x in first.items()
+        ):
+            raise InvalidValue(
+                f"{type(self.model).__name__}: its forward draws random numbers, so there is no function to keep; call "
+                "eval(), or give them as an argument. Nothing was changed"
+            )
+
+    def _check_same_way(self, call: Call, log: list[Any]) -> None:
+        """Refuse a model that takes another way in its own numbers than in float64, or with gradients than without."""
         own = Explorer(self.model, self.generator)
         own.precision = Precision(float64=False)
+        where = ""
         if essence(own.recorded(call).log) != essence(log):
-            return False
+            where = "in float64 its forward does something else than in its own dtype"
         try:
-            with torch.enable_grad():
-                seen = essence(own.recorded(call, gradients=True).log)
+            if essence(own.recorded(call, gradients=True).log) != essence(log):
+                where = where or "with gradients its forward does something else than without"
         except Exception:  # writing into inputs that have gradients, say
-            return True
-        if seen != essence(log):
+            where = where or ""
+        if where:
             raise InvalidValue(
-                f"{type(self.model).__name__}: with gradients its forward does something else than without, so there "
-                "are two functions to keep. Nothing was changed"
+                f"{type(self.model).__name__}: {where}, so there are two functions to keep. Nothing was changed"
             )
-        return True
 
     def _others(self, call: Call, base: Call, data: bool, arguments: bool) -> Iterator[Call]:
         yield from mixtures(call, self.generator) if data else other_inputs(call, self.generator)
@@ -161,6 +171,15 @@ class Explorer:
         if tried.log not in found.logs and len(found.ways) < MOST_WAYS:
             found.add_way(call, tried.log)
 
+    def _depends_on_earlier_calls(self, given: Tried) -> bool:
+        """Whether it takes another way when it is called again, with what it kept of earlier calls."""
+        twin = Explorer(self.model, self.generator)
+        twin.precision = self.precision
+        try:
+            return any(twin.recorded(given.call, restore=False).log != given.log for _ in range(4))
+        except Exception:  # it does not even run again
+            return True
+
     def _first(self, call: Call) -> Tried:
         """Run the given call in float64, or if that does not go, in the model's own numbers."""
         try:
@@ -172,7 +191,7 @@ class Explorer:
             self.release()
             return self.recorded(call)
 
-    def recorded(self, call: Call, *, gradients: bool = False) -> Tried:
+    def recorded(self, call: Call, *, gradients: bool = False, restore: bool = True) -> Tried:
         """Run a call on the copy; raises whatever the model raises."""
         recorder = Recorder(self.copy)
         at_jump = torch.zeros(call.rows, dtype=torch.bool)
@@ -188,18 +207,21 @@ class Explorer:
                 at_jump.logical_or_(near_jump(m, v, self.eps).cpu())
 
         with recorder.whole(whole_modules(self.copy), look):
-            ran = self.precision.run(self.copy, call, [recorder], gradients=gradients)
-        if recorder.outside:
-            raise InvalidValue(
-                f"{type(self.model).__name__}: its forward takes numbers out of PyTorch (by {min(recorder.outside)}), "
-                "where nobody sees what becomes of them. Nothing was changed"
-            )
+            ran = self.precision.run(self.copy, call, [recorder], gradients=gradients, restore=restore)
+        self._refuse_outside(recorder.outside)
         if recorder.written:
             raise InvalidValue(
                 f"{type(self.model).__name__}: its forward writes into its parameter {sorted(recorder.written)[0]}, so "
                 "it is another function after every call. Nothing was changed"
             )
         return Tried(call, ran, at_jump, recorder.log)
+
+    def _refuse_outside(self, found: set[str]) -> None:
+        if found:
+            raise InvalidValue(
+                f"{type(self.model).__name__}: its forward takes numbers out of PyTorch (by {min(found)}), where "
+                "nobody sees what becomes of them. Nothing was changed"
+            )
 
     def _few(self, given: Tried) -> Call:
         """A few rows of the call, if the model takes the same way with them."""
@@ -273,3 +295,9 @@ def near_jump(rho: RadialActivation, v: Tensor, eps: float) -> Tensor:
     for jump in rho.jumps:
         near |= (r - t - jump).abs() <= ULPS * eps * max(1.0, abs(t + jump), abs(t))
     return near.reshape(v.shape[0], -1).any(dim=1)
+
+
+def _bits(x: Tensor) -> Tensor:
+    """Numbers that are equal exactly if the given ones are, NaN to NaN."""
+    x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+    return torch.where(x.isnan(), torch.zeros_like(x), x) if x.is_floating_point() else x

@@ -154,7 +154,11 @@ def as_shipped(wide: nn.Module, model: nn.Module) -> Any:
     tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     dtypes = {name: value.dtype for name, value in tensors}
     out = copied(wide, torch.clone)
+    originals = dict(model.named_modules(remove_duplicate=False))
     for path, m in out.named_modules(remove_duplicate=False):
+        for name, value in vars(originals.get(path, m)).items():  # computed from parameters at every call, say
+            if isinstance(value, Tensor) and isinstance(vars(m).get(name), Tensor):
+                vars(m)[name] = vars(m)[name].to(value.dtype)
         prefix = f"{path}." if path else ""
         for store in (m._parameters, m._buffers):
             for name, value in store.items():

@@ -97,7 +97,8 @@ class ModelCompression(Generic[ModelT]):
         call = Call(tuple(self.inputs))
         batch = call.with_rows(torch.arange(rows) % call.rows, "").mapped(torch.clone).args
         original, network = (copied(m, torch.clone) for m in (self.original, self.network))
-        a, b = interleaved_times(lambda: original(*batch), lambda: network(*batch))
+        with torch.random.fork_rng(devices=[]):
+            a, b = interleaved_times(lambda: original(*batch), lambda: network(*batch))
         return f"{f'µs, batch {rows}':<28}{a * 1e6:>8,.0f}{b * 1e6:>10,.0f}  ({a / b:.1f} times faster)"
 
 
@@ -118,7 +119,7 @@ def multiply_adds(model: nn.Module, inputs: Sequence[Any]) -> int:
     30
     """
     twin = copied(model, torch.clone)
-    with _counting(twin) as counts:
+    with _counting(twin) as counts, torch.random.fork_rng(devices=[]):
         run(twin, Call(tuple(inputs)))
     return sum(counts)
 

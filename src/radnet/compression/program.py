@@ -16,7 +16,7 @@ import textwrap
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ from torch import Tensor, fx, nn
 
 from ..activations import RadialActivation
 from ..errors import InvalidValue
-from ..measuring import Call, Precision, as_float64, attributes, copied, run_in_float64
+from ..measuring import Call, Precision, as_float64, attributes, copied, restored, run_in_float64
 from .memory import CHANGED, Step, Value, Values, Watched, steps_of
 from .operations import Kind, Operation, adaptive_kind, argument, flatten_kind, function_kind, pool_kind
 from .recording import Recorder
@@ -72,17 +72,17 @@ def trace_recorded(model: nn.Module, call: Call, precision: Precision | None = N
     """The steps of a model and the log of the run in float64 that they were read from; raises like `trace`."""
     tracer, precision = ModelTracer(), Precision() if precision is None else precision
     try:
-        with _unchanged(model) as kept, torch.no_grad():
+        with restored(model), torch.no_grad():
             graph = tracer.trace(model, absent(model, call))
-            sides = {name: proxy.node for name, proxy in kept()}
+            sides = dict(_kept(model))
             module = fx.GraphModule(tracer.root, graph)
         ran = Watched(module)
         recorder = Recorder(model)
         arguments = _flat_arguments(model, precision.inputs(call))
         with ExitStack() as stack:
-            for context in (torch.no_grad(), *precision.modes(), recorder.whole(whole_modules(model)), recorder):
+            whole = recorder.whole(whole_modules(model))
+            for context in (torch.no_grad(), restored(model), *precision.modes(), whole, recorder):
                 stack.enter_context(context)
-            stack.enter_context(_unchanged(model))
             ran.run(*arguments)
     except Exception as error:
         raise InvalidValue(
@@ -115,31 +115,12 @@ def _parameters_of(model: nn.Module) -> Mapping[str, Any]:
     }
 
 
-@contextmanager
-def _unchanged(model: nn.Module) -> Iterator[Callable[[], Iterator[tuple[str, fx.Proxy]]]]:
-    """Afterwards modules keep what they kept before; meanwhile, what they keep that belongs to the trace."""
-    before = [(m, dict(vars(m)), _contents(m)) for m in model.modules()]
-
-    def kept() -> Iterator[tuple[str, fx.Proxy]]:
-        for path, m in model.named_modules():
-            for name, value in attributes(m):
-                if isinstance(value, fx.Proxy):
-                    yield f"{path}.{name}" if path else name, value
-
-    try:
-        yield kept
-    finally:
-        for m, attributes_before, contents in before:
-            vars(m).clear()
-            vars(m).update(attributes_before)
-            for container, items in contents:
-                container.clear()
-                container.update(items) if isinstance(container, dict | set) else container.extend(items)
-
-
-def _contents(m: nn.Module) -> list[tuple[Any, Any]]:
-    """The containers among a module's attributes, with copies of what is in them."""
-    return [(value, value.copy()) for value in vars(m).values() if isinstance(value, list | dict | set)]
+def _kept(model: nn.Module) -> Iterator[tuple[str, fx.Node]]:
+    """What modules keep that belongs to a trace, by the names it has there."""
+    for path, m in model.named_modules():
+        for name, value in attributes(m):
+            if isinstance(value, fx.Proxy):
+                yield f"{path}.{name}" if path else name, value.node
 
 
 def whole_modules(model: nn.Module) -> dict[str, nn.Module]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -54,20 +54,9 @@ class Recorder(Mode):
         self.names = {storage_of(p): name for name, p in model.named_parameters()}
         self.log: list[Hashable] = []
         self.written: set[str] = set()  # parameters that were written into
-        self.outside: set[str] = set()  # functions that lead out of PyTorch
-        self._functions = _Outside(self.outside)
+        self.outside: set[str] = set()  # how tensors were given other memory behind PyTorch's back
         self.muted = False  # inside a module that is one entry
         self._inside: tuple[str, str] | None = None
-
-    def __enter__(self) -> Self:
-        """Start to note."""
-        self._functions.__enter__()
-        return super().__enter__()  # type: ignore[no-any-return]
-
-    def __exit__(self, *error: Any) -> None:
-        """Stop."""
-        super().__exit__(*error)
-        self._functions.__exit__(*error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note one operation and run it."""
@@ -140,12 +129,12 @@ class Recorder(Mode):
         return type(x).__name__
 
 
-class _Outside(TorchFunctionMode):
-    """Notes the functions that lead out of PyTorch."""
+class Outside(TorchFunctionMode):
+    """Notes the functions that lead out of PyTorch. (A model may ask whether such a mode is on: not for every run.)"""
 
-    def __init__(self, found: set[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.found = found
+        self.found: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note one function and call it."""
