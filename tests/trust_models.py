@@ -215,8 +215,8 @@ def world():
         "inference mode": torch.is_inference_mode_enabled(),
         "autocast": (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "random numbers of torch": bits(torch.random.get_rng_state()),
-        "random numbers of NumPy": repr(numpy.random.get_state(legacy=False)["state"]),  # noqa: NPY002
+        "random numbers of torch": hash(bits(torch.random.get_rng_state())),
+        "random numbers of NumPy": hash(repr(numpy.random.get_state(legacy=False)["state"])),  # noqa: NPY002
         "random numbers of Python": hash(random.getstate()),
         "filters of warnings": list(warnings.filters),
         "recursion limit": sys.getrecursionlimit(),
@@ -420,18 +420,6 @@ def recurrence_over_a_list():
             return super().forward(torch.stack(xs, dim=1))
 
     return OverList()
-
-
-@built("A2", (STEPS,), steps(12), steps(1))
-def recurrence_by_enumerate_and_unbind():
-    class Unbound(Recurrent):
-        def forward(self, x):
-            h = None
-            for x_t in x.unbind(1):
-                h = self.wx(x_t) if h is None else self.rho(self.wx(x_t) + self.wh(h))
-            return self.head(h)
-
-    return Unbound()
 
 
 @forward(
@@ -736,8 +724,8 @@ def softmax_over_positions(self, x):
 
 
 @forward("A2", (STEPS,), call(normal(8, 40, 3)), call(normal(8, 5, 3)))
-def pieces_of_four_positions(self, x):
-    return self.b(torch.cat([self.rho(self.a(piece)) for piece in x.split(4, dim=1)], dim=1))
+def pieces_of_32_positions(self, x):
+    return self.b(torch.cat([self.rho(self.a(piece)) for piece in x.split(32, dim=1)], dim=1))
 
 
 @forward("A2", (torch.arange(8) % 5,), call(torch.tensor([9, 9, 3])), parts={"a": lambda: nn.Embedding(10, WIDE)})
