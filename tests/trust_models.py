@@ -723,11 +723,6 @@ def softmax_over_positions(self, x):
     return self.b(w @ h)
 
 
-@forward("A2", (STEPS,), call(normal(8, 40, 3)), call(normal(8, 5, 3)))
-def pieces_of_32_positions(self, x):
-    return self.b(torch.cat([self.rho(self.a(piece)) for piece in x.split(32, dim=1)], dim=1))
-
-
 @forward("A2", (torch.arange(8) % 5,), call(torch.tensor([9, 9, 3])), parts={"a": lambda: nn.Embedding(10, WIDE)})
 def words_that_were_not_shown(self, words):
     return self.b(self.rho(self.a(words)))
