@@ -6,6 +6,7 @@ that `compress` has not seen included, or if it is refused; some must be returne
 
 import copy
 import math
+import re
 import types
 
 import pytest
@@ -28,6 +29,9 @@ from trust_models import (
     unchanged,
 )
 
+#: none of these models draws a number, all of them can be copied and run on what is given
+FALSE_REASONS = re.compile("random|cannot be copied|does not run on the given inputs|data pointer|FakeTensor")
+
 
 def parameters(model):
     return sum(p.numel() for p in model.parameters())
@@ -49,6 +53,7 @@ def judge(case):
                 refusal = error
         if refusal is not None:
             assert case.must == EITHER, f"refused: {refusal}"
+            assert not FALSE_REASONS.search(str(refusal)), f"refused for what is not so: {refusal}"
             case.compare(model, copied(model))  # the model does run at all these inputs
             return
         assert c.certificate.lossless
@@ -62,27 +67,27 @@ def judge(case):
 # --- the cases
 
 
-@pytest.mark.parametrize("case", cases("A2"), ids=str)
+@pytest.mark.parametrize("case", cases("shapes"), ids=str)
 def test_it_is_the_same_function_at_shapes_and_arguments_that_were_not_shown(case):
     judge(case)
 
 
-@pytest.mark.parametrize("case", cases("A3"), ids=str)
+@pytest.mark.parametrize("case", cases("in place"), ids=str)
 def test_it_is_the_same_function_when_something_is_written_in_place(case):
     judge(case)
 
 
-@pytest.mark.parametrize("case", cases("A4"), ids=str)
+@pytest.mark.parametrize("case", cases("networks"), ids=str)
 def test_a_network_is_taken_for_what_it_does_not_for_what_its_class_is(case):
     judge(case)
 
 
-@pytest.mark.parametrize("case", cases("A5"), ids=str)
+@pytest.mark.parametrize("case", cases("forwards"), ids=str)
 def test_a_forward_is_taken_for_what_it_does_not_for_what_it_seems(case):
     judge(case)
 
 
-@pytest.mark.parametrize("case", cases("A8"), ids=str)
+@pytest.mark.parametrize("case", cases("side outputs"), ids=str)
 def test_what_leaves_by_an_attribute_is_an_output(case):
     judge(case)
 
@@ -90,7 +95,7 @@ def test_what_leaves_by_an_attribute_is_an_output(case):
 def test_every_kind_has_its_cases():
     names = [(case.kind, case.name) for case in CASES]
     assert len(set(names)) == len(names)
-    for kind in ("A2", "A3", "A4", "A5", "A8"):
+    for kind in ("shapes", "in place", "networks", "forwards", "side outputs"):
         assert len(cases(kind)) >= 20
         assert any(case.must != EITHER for case in cases(kind))
 

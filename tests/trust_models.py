@@ -380,7 +380,7 @@ def cases(kind):
     return [case for case in CASES if case.kind == kind]
 
 
-# --- A2: shapes and arguments that were not shown
+# --- shapes and arguments that were not shown
 
 ROWS = normal(8, 3)
 STEPS = normal(8, 4, 3)
@@ -408,12 +408,12 @@ class Recurrent(nn.Module):
         return self.head(h)
 
 
-@built("A2", (STEPS,), steps(12), steps(1), steps(5, rows=1), must=RETURNED)
+@built("shapes", (STEPS,), steps(12), steps(1), steps(5, rows=1), must=RETURNED)
 def recurrence_over_the_length():
     return Recurrent()
 
 
-@built("A2", (list(STEPS.unbind(1)),), call(list(normal(7, 8, 3))), call([normal(8, 3)]))
+@built("shapes", (list(normal(2, 8, 3)),), call(list(normal(7, 8, 3))), call([normal(8, 3)]))
 def recurrence_over_a_list():
     class OverList(Recurrent):
         def forward(self, xs):
@@ -423,8 +423,8 @@ def recurrence_over_a_list():
 
 
 @forward(
-    "A2",
-    (STEPS,),
+    "shapes",
+    (normal(4, 2, 3),),
     steps(1),
     steps(12),
     parts={"gates": linear(WIDE + 3, WIDE), "new": linear(WIDE + 3, WIDE)},
@@ -438,7 +438,7 @@ def gated_recurrence(self, x):
     return self.b(h)
 
 
-@forward("A2", (normal(8, 1, 3),), steps(5), steps(2), must=RETURNED)
+@forward("shapes", (normal(8, 1, 3),), steps(5), steps(2), must=RETURNED)
 def largest_entry_if_longer_than_one(self, x):
     h = self.rho(self.a(x))
     h = h.amax(1) if h.shape[1] > 1 else h[:, 0]
@@ -481,7 +481,7 @@ RELU_IF = {
     "strides of an expanded row": (lambda x: x.stride(0) == 0, ROWS, call(normal(1, 3).expand(8, 3)), EITHER),
 }
 for _name, (_condition, _given, _other, _must) in RELU_IF.items():
-    CASES.append(Case("A2", f"relu if {_name}", functools.partial(ReluIf, _condition), (_given,), (_other,), _must))
+    CASES.append(Case("shapes", f"relu if {_name}", functools.partial(ReluIf, _condition), (_given,), (_other,), _must))
 
 
 class Depth(nn.Module):
@@ -498,12 +498,12 @@ class Depth(nn.Module):
         return self.b(h)
 
 
-@built("A2", (ROWS,), *(call(ROWS, k) for k in range(4)), call(ROWS, depth=2), must=RETURNED)
+@built("shapes", (ROWS,), *(call(ROWS, k) for k in range(4)), call(ROWS, depth=2), must=RETURNED)
 def depth_as_an_argument():
     return Depth()
 
 
-@built("A2", (ROWS,), *(call(ROWS, k) for k in range(4)))
+@built("shapes", (ROWS,), *(call(ROWS, k) for k in range(4)))
 def depth_by_a_range():
     class Ranged(Depth):
         def forward(self, x, depth: int = 2):
@@ -515,7 +515,7 @@ def depth_by_a_range():
     return Ranged()
 
 
-@built("A2", (normal(8, 1, 3),), steps(2), steps(3))
+@built("shapes", (normal(8, 1, 3),), steps(2), steps(3))
 def as_many_blocks_as_steps():
     class AsLong(Depth):
         def forward(self, x):
@@ -524,13 +524,13 @@ def as_many_blocks_as_steps():
     return AsLong()
 
 
-@forward("A2", (ROWS,), call(ROWS, True), call(ROWS, sharp=True))
+@forward("shapes", (ROWS,), call(ROWS, True), call(ROWS, sharp=True))
 def relu_by_a_flag(self, x, sharp=False):
     h = self.rho(self.a(x))
     return self.b(h.relu() if sharp else h)
 
 
-@forward("A2", (ROWS,), call(ROWS, "max"), call(ROWS, mode="max"))
+@forward("shapes", (ROWS,), call(ROWS, "max"), call(ROWS, mode="max"))
 def relu_by_a_word(self, x, mode="mean"):
     h = self.rho(self.a(x))
     if mode == "max":
@@ -538,13 +538,13 @@ def relu_by_a_word(self, x, mode="mean"):
     return self.b(h)
 
 
-@forward("A2", (ROWS,), call(ROWS, -3.0), call(ROWS, factor=0.0))
+@forward("shapes", (ROWS,), call(ROWS, -3.0), call(ROWS, factor=0.0))
 def factor_as_an_argument(self, x, factor=1.0):
     return self.b(self.a(x) * factor)
 
 
 @forward(
-    "A2",
+    "shapes",
     (ROWS,),
     call(ROWS, (normal(8, 1) > 0).float()),
     call(ROWS, mask=(normal(8, 1, seed=1) > 0).float()),
@@ -557,7 +557,7 @@ def mask_that_comes_later(self, x, mask=None):
     return self.b(self.rho(h))
 
 
-@forward("A2", (ROWS,), call(ROWS, normal(8, 5)), call(ROWS, y=normal(8, 5)), parts={"c": linear(5, WIDE)})
+@forward("shapes", (ROWS,), call(ROWS, normal(8, 5)), call(ROWS, y=normal(8, 5)), parts={"c": linear(5, WIDE)})
 def second_input_that_comes_later(self, x, y=None):
     h = self.a(x)
     if y is not None:
@@ -565,7 +565,7 @@ def second_input_that_comes_later(self, x, y=None):
     return self.b(self.rho(h))
 
 
-@forward("A2", (ROWS,), call(ROWS, normal(8, 3, seed=1)), call(*(normal(8, 3, seed=k) for k in range(5))))
+@forward("shapes", (ROWS,), call(ROWS, normal(8, 3, seed=1)), call(*(normal(8, 3, seed=k) for k in range(5))))
 def any_number_of_inputs(self, *xs):
     h = self.a(xs[0])
     for x in xs[1:]:
@@ -573,7 +573,7 @@ def any_number_of_inputs(self, *xs):
     return self.b(h)
 
 
-@forward("A2", (ROWS,), call(ROWS, extra=normal(8, WIDE)))
+@forward("shapes", (ROWS,), call(ROWS, extra=normal(8, WIDE)))
 def extra_keywords(self, x, **more):
     h = self.rho(self.a(x))
     for name in more:
@@ -581,32 +581,32 @@ def extra_keywords(self, x, **more):
     return self.b(h)
 
 
-@built("A2", (ROWS,), steps(5), steps(1), call(normal(2, 3, 4, 3)))
+@built("shapes", (ROWS,), steps(5), steps(1), call(normal(2, 3, 4, 3)))
 def squash_along_axis_1():
     return chain(radnet.Squash(dim=1))
 
 
-@built("A2", (STEPS,), call(normal(2, 3, 4, 3)))
+@built("shapes", (STEPS,), call(normal(2, 3, 4, 3)))
 def squash_along_axis_minus_two_and_one():
     return chain(radnet.Squash(dim=2), radnet.Squash(dim=-1))
 
 
-@built("A2", (normal(8, 1, 3),), call(ROWS), call(normal(1, 1, 3)))
+@built("shapes", (normal(8, 1, 3),), call(ROWS), call(normal(1, 1, 3)))
 def flatten_of_one_position():
     return chain(radnet.Squash(), nn.Flatten(1))
 
 
-@built("A2", (STEPS,), call(normal(1, 4, 3)), call(normal(17, 4, 3)), must=RETURNED)
+@built("shapes", (STEPS,), call(normal(1, 4, 3)), call(normal(17, 4, 3)), must=RETURNED)
 def flatten_of_four_positions():
     return nn.Sequential(nn.Linear(3, WIDE), radnet.Squash(), nn.Flatten(1), nn.Linear(4 * WIDE, 2))
 
 
-@built("A2", (STEPS,), steps(7), call(normal(3, 1, 3)))
+@built("shapes", (STEPS,), steps(7), call(normal(3, 1, 3)))
 def flatten_of_rows_and_positions():
     return chain(radnet.Squash(), nn.Flatten(0, 1))
 
 
-@built("A2", (STEPS,), steps(7), call(ROWS), must=SMALLER)
+@built("shapes", (STEPS,), steps(7), call(ROWS), must=SMALLER)
 def layers_on_the_last_axis():
     return chain(radnet.Squash())
 
@@ -615,54 +615,54 @@ def pictures(*size):
     return call(normal(4, 1, *size))
 
 
-@built("A2", pictures(8, 8).inputs, pictures(12, 9), pictures(3, 3), must=SMALLER)
+@built("shapes", pictures(8, 8).inputs, pictures(12, 9), pictures(3, 3), must=SMALLER)
 def means_of_pictures():
     return nn.Sequential(
         nn.Conv2d(1, 24, 3), radnet.Squash(dim=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 2)
     )
 
 
-@built("A2", pictures(8, 8).inputs, pictures(9, 9), pictures(5, 12))
+@built("shapes", pictures(8, 8).inputs, pictures(9, 9), pictures(5, 12))
 def pools_with_windows_that_stick_out():
     # divided by 4 always: at 8 x 8 all windows are full, at 9 x 9 the last ones hold zeros
     pool = nn.AvgPool2d(2, ceil_mode=True, divisor_override=4)
     return nn.Sequential(nn.Conv2d(1, 24, 3, padding=1), pool, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 2))
 
 
-@built("A2", pictures(8, 8).inputs, pictures(9, 9), pictures(5, 12))
+@built("shapes", pictures(8, 8).inputs, pictures(9, 9), pictures(5, 12))
 def pools_that_count_their_padding():
     pool = nn.AvgPool2d(3, stride=2, padding=1, ceil_mode=True)
     return nn.Sequential(nn.Conv2d(1, 24, 3), pool, nn.Conv2d(24, 24, 1), radnet.Squash(dim=1), nn.Flatten(2))
 
 
-@built("A2", pictures(8, 8).inputs, pictures(2, 3), pictures(11, 5))
+@built("shapes", pictures(8, 8).inputs, pictures(2, 3), pictures(11, 5))
 def padded_convolutions():
     layers = (nn.Conv2d(1, 12, 3, padding=1), nn.Conv2d(12, 48, 3, padding=1), radnet.Squash(dim=1))
     return nn.Sequential(*layers, nn.Conv2d(48, 2, 1))
 
 
-@forward("A2", (STEPS,), steps(1), steps(9), must=SMALLER)
+@forward("shapes", (STEPS,), steps(1), steps(9), must=SMALLER)
 def last_position(self, x):
     return self.b(self.rho(self.a(x))[:, -1])
 
 
-@forward("A2", (STEPS,), steps(1), steps(6))
+@forward("shapes", (STEPS,), steps(1), steps(6))
 def fourth_position_or_the_last(self, x):
     h = self.rho(self.a(x))
     return self.b(h[:, 3] if x.shape[1] > 3 else h[:, -1].abs())
 
 
-@forward("A2", (STEPS,), steps(16), steps(1), parts={"pos": lambda: nn.Parameter(torch.randn(16, WIDE))})
+@forward("shapes", (STEPS,), steps(16), steps(1), parts={"pos": lambda: nn.Parameter(torch.randn(16, WIDE))})
 def positions_up_to_the_length(self, x):
     return self.b(self.rho(self.a(x) + self.pos[: x.shape[1]]))
 
 
-@forward("A2", (STEPS,), steps(16), steps(1), parts={"pos": lambda: nn.Embedding(16, WIDE)})
+@forward("shapes", (STEPS,), steps(16), steps(1), parts={"pos": lambda: nn.Embedding(16, WIDE)})
 def embedded_positions(self, x):
     return self.b(self.rho(self.a(x) + self.pos(torch.arange(x.shape[1]))))
 
 
-@forward("A2", (STEPS,), steps(12), steps(1), parts={"c": linear(WIDE, WIDE)})
+@forward("shapes", (STEPS,), steps(12), steps(1), parts={"c": linear(WIDE, WIDE)})
 def sums_over_a_loop(self, x):
     total = self.a(x[:, 0])
     for k in range(1, x.shape[1]):
@@ -670,17 +670,17 @@ def sums_over_a_loop(self, x):
     return self.b(self.rho(self.c(total)))
 
 
-@forward("A2", (STEPS,), steps(12), steps(1), parts={"c": linear(WIDE, WIDE)})
+@forward("shapes", (STEPS,), steps(12), steps(1), parts={"c": linear(WIDE, WIDE)})
 def multiples_by_the_length(self, x):
     return self.b(self.c(self.a(x.mean(1)) * x.shape[1]))
 
 
-@forward("A2", (STEPS,), steps(12), steps(1), parts={"c": linear(WIDE, WIDE)})
+@forward("shapes", (STEPS,), steps(12), steps(1), parts={"c": linear(WIDE, WIDE)})
 def means_by_hand(self, x):
     return self.b(self.rho(self.c(self.a(x).sum(1) / x.shape[1])))
 
 
-@forward("A2", (STEPS,), steps(1), steps(8), steps(2), parts={"c": linear(WIDE, WIDE)})
+@forward("shapes", (normal(4, 2, 3),), steps(1), steps(8), steps(2), parts={"c": linear(WIDE, WIDE)})
 def recursion_over_halves(self, x):
     def folded(h):
         if h.shape[1] == 1:
@@ -691,7 +691,7 @@ def recursion_over_halves(self, x):
     return self.b(folded(self.a(x)))
 
 
-@forward("A2", (STEPS,), steps(1), steps(8), steps(2), parts={"c": linear(WIDE, WIDE)})
+@forward("shapes", (STEPS,), steps(1), steps(8), steps(2), parts={"c": linear(WIDE, WIDE)})
 def halves_while_there_are_two(self, x):
     h = self.a(x)
     while h.shape[1] > 1:
@@ -699,36 +699,36 @@ def halves_while_there_are_two(self, x):
     return self.b(h[:, 0])
 
 
-@forward("A2", (normal(8, 6, 3),), steps(3), steps(1), parts={"c": linear(WIDE, WIDE)})
+@forward("shapes", (normal(8, 6, 3),), steps(3), steps(1), parts={"c": linear(WIDE, WIDE)})
 def zeros_up_to_six_positions(self, x):
     h = F.pad(self.a(x), (0, 0, 0, 6 - x.shape[1]))
     return self.b(self.c(h).sum(1))
 
 
-@forward("A2", (STEPS,), steps(9), steps(2))
+@forward("shapes", (STEPS,), steps(9), steps(2))
 def middle_position(self, x):
     h = self.rho(self.a(x))
     return self.b(h[:, x.shape[1] // 2] - h[:, 0])
 
 
-@forward("A2", (normal(8, 12),), call(normal(2, 12)), call(normal(3, 24)))
+@forward("shapes", (normal(8, 12),), call(normal(2, 12)), call(normal(3, 24)))
 def rows_regrouped(self, x):
     return self.b(self.rho(self.a(x.view(-1, 4, 3))))
 
 
-@forward("A2", (STEPS,), steps(1), steps(9))
+@forward("shapes", (STEPS,), steps(1), steps(9))
 def softmax_over_positions(self, x):
     h = self.rho(self.a(x))
     w = torch.softmax(h @ h.transpose(1, 2) / WIDE**0.5, dim=-1)
     return self.b(w @ h)
 
 
-@forward("A2", (torch.arange(8) % 5,), call(torch.tensor([9, 9, 3])), parts={"a": lambda: nn.Embedding(10, WIDE)})
+@forward("shapes", (torch.arange(8) % 5,), call(torch.tensor([9, 9, 3])), parts={"a": lambda: nn.Embedding(10, WIDE)})
 def words_that_were_not_shown(self, words):
     return self.b(self.rho(self.a(words)))
 
 
-# --- A3: in place
+# --- in place
 
 
 def no_gradients(function):
@@ -854,19 +854,19 @@ class InPlace(nn.Module):
 
 
 for _name, _change in IN_PLACE.items():
-    CASES.append(Case("A3", _name, lambda change=_change: InPlace(change), (normal(16, 3),)))
+    CASES.append(Case("in place", _name, lambda change=_change: InPlace(change), (normal(16, 3),)))
 
 MORE = {"c": linear(WIDE, 64), "d": linear(3, WIDE), "b": linear(64, 2), "e": linear(WIDE, 2)}
 
 
-@forward("A3", (normal(16, 3),), must=RETURNED, parts={"c": linear(WIDE, 64), "b": linear(64, 2)})
+@forward("in place", (normal(16, 3),), must=RETURNED, parts={"c": linear(WIDE, 64), "b": linear(64, 2)})
 def guarded_by_clamp_(self, x):
     h = self.a(x)
     torch.clamp_(h, -10, 10)
     return self.b(self.rho(self.c(h)))
 
 
-@forward("A3", (normal(16, 3),), must=RETURNED, parts=MORE)
+@forward("in place", (normal(16, 3),), must=RETURNED, parts=MORE)
 def cut_between_two_readers(self, x):
     x = F.hardtanh(x, -1e4, 1e4)
     p = self.a(x)
@@ -875,31 +875,31 @@ def cut_between_two_readers(self, x):
     return self.b(self.rho(self.c(p + q)))
 
 
-@forward("A3", (normal(16, 3),), parts=MORE)
+@forward("in place", (normal(16, 3),), parts=MORE)
 def an_input_cut_between_two_readers(self, x):
     p = self.a(x)
     x.clamp_(-LIMIT, LIMIT)
     return self.b(self.rho(self.c(p + self.d(x))))
 
 
-@forward("A3", (normal(16, 3),), parts=MORE)
+@forward("in place", (normal(16, 3),), parts=MORE)
 def an_input_that_is_normalised(self, x):
     x.sub_(0.5).div_(0.25)
     return self.b(self.rho(self.c(self.a(x))))
 
 
-@forward("A3", (normal(16, 3),), must=RETURNED)
+@forward("in place", (normal(16, 3),), must=RETURNED)
 def an_input_that_is_normalised_in_one_line(self, x):
     return self.b(self.rho(self.a(x.sub_(0.5).div_(0.25))))
 
 
-@forward("A3", ([normal(16, 3)],))
+@forward("in place", ([normal(16, 3)],))
 def an_input_in_a_list(self, xs):
     xs[0] = xs[0].clamp(-LIMIT, LIMIT)
     return self.b(self.rho(self.a(xs[0])))
 
 
-@forward("A3", (normal(16, 3),), parts={**MORE, "relu": lambda: nn.ReLU(inplace=True)})
+@forward("in place", (normal(16, 3),), parts={**MORE, "relu": lambda: nn.ReLU(inplace=True)})
 def relu_module_between_two_readers(self, x):
     h = self.a(x)
     p = self.c(h)
@@ -907,7 +907,7 @@ def relu_module_between_two_readers(self, x):
     return self.b(self.rho(p + q))
 
 
-@forward("A3", (normal(16, 3),), parts={**MORE, "tanh": lambda: nn.Hardtanh(-LIMIT, LIMIT, inplace=True)})
+@forward("in place", (normal(16, 3),), parts={**MORE, "tanh": lambda: nn.Hardtanh(-LIMIT, LIMIT, inplace=True)})
 def hardtanh_module_before_the_old_name(self, x):
     h = self.a(x)
     old = h
@@ -915,7 +915,7 @@ def hardtanh_module_before_the_old_name(self, x):
     return self.b(self.rho(self.c(old)))
 
 
-@forward("A3", (normal(16, 3),), parts=MORE)
+@forward("in place", (normal(16, 3),), parts=MORE)
 def sum_into_a_value_with_a_second_name(self, x):
     h = self.a(x)
     old = h
@@ -923,7 +923,7 @@ def sum_into_a_value_with_a_second_name(self, x):
     return self.b(self.rho(self.c(h))) + self.e(old)
 
 
-@forward("A3", (normal(16, 3),), parts=MORE)
+@forward("in place", (normal(16, 3),), parts=MORE)
 def sum_into_a_value_with_a_reader_before(self, x):
     h = self.a(x)
     before = self.e(h)
@@ -931,7 +931,7 @@ def sum_into_a_value_with_a_reader_before(self, x):
     return self.b(self.rho(self.c(h))) + before
 
 
-@forward("A3", (normal(16, 3),), parts=MORE)
+@forward("in place", (normal(16, 3),), parts=MORE)
 def sum_into_a_value_with_a_view(self, x):
     h = self.a(x)
     seen = h.view(len(x), WIDE)
@@ -939,7 +939,7 @@ def sum_into_a_value_with_a_view(self, x):
     return self.b(self.rho(self.c(seen)))
 
 
-@forward("A3", (normal(16, 3),), parts={**MORE, "held": lambda: nn.Parameter(torch.randn(WIDE))})
+@forward("in place", (normal(16, 3),), parts={**MORE, "held": lambda: nn.Parameter(torch.randn(WIDE))})
 def sum_into_an_expanded_copy(self, x):
     h = torch.zeros(len(x), WIDE).to(x)
     h += self.a(x)
@@ -947,7 +947,7 @@ def sum_into_an_expanded_copy(self, x):
     return self.b(self.rho(self.c(h)))
 
 
-@forward("A3", (normal(16, 3),), parts=MORE)
+@forward("in place", (normal(16, 3),), parts=MORE)
 def an_empty_tensor_that_is_filled(self, x):
     h = torch.empty_like(self.a(x))
     h.copy_(self.a(x))
@@ -955,7 +955,7 @@ def an_empty_tensor_that_is_filled(self, x):
     return self.b(self.rho(self.c(h)))
 
 
-@forward("A3", (normal(16, 3),), parts=MORE)
+@forward("in place", (normal(16, 3),), parts=MORE)
 def a_tuple_of_the_value(self, x):
     kept = (self.a(x), None)
     kept[0].clamp_(-LIMIT, LIMIT)
@@ -973,20 +973,20 @@ class KeepsItsProfileInPlace(radnet.RadialActivation):
         return r.mul_(0.5).clamp_(max=LIMIT)
 
 
-@forward("A3", (normal(16, 3),), parts={**MORE, "rho": CutsWhatItGets})
+@forward("in place", (normal(16, 3),), parts={**MORE, "rho": CutsWhatItGets})
 def an_activation_that_cuts_what_it_gets(self, x):
     h = self.a(x)
     k = self.rho(h)
     return self.b(self.rho(self.c(k))) + self.e(h)
 
 
-@forward("A3", (normal(16, 3),), parts={**MORE, "rho": KeepsItsProfileInPlace})
+@forward("in place", (normal(16, 3),), parts={**MORE, "rho": KeepsItsProfileInPlace})
 def a_profile_in_place(self, x):
     h = self.a(x)
     return self.b(self.rho(self.c(self.rho(h)))) + self.e(h)
 
 
-@built("A3", (normal(16, 3),))
+@built("in place", (normal(16, 3),))
 def a_module_of_its_own_that_cuts():
     class Cut(nn.Module):
         def forward(self, v):
@@ -995,25 +995,25 @@ def a_module_of_its_own_that_cuts():
     return chain(Cut(), radnet.Squash())
 
 
-@built("A3", (normal(16, 3),))
+@built("in place", (normal(16, 3),))
 def a_sequence_of_modules_in_place():
     return chain(nn.Threshold(-LIMIT, 0.0, inplace=True), radnet.Squash(), nn.ReLU6(inplace=True))
 
 
-@forward("A3", (normal(16, 3),), parts=MORE, calls=2)
+@forward("in place", (normal(16, 3),), parts=MORE, calls=2)
 def a_weight_that_is_cut(self, x):
     with torch.no_grad():
         self.a.weight.clamp_(-0.3, 0.3)
     return self.b(self.rho(self.c(self.a(x))))
 
 
-@forward("A3", (normal(16, 3),), parts=MORE, calls=2)
+@forward("in place", (normal(16, 3),), parts=MORE, calls=2)
 def a_weight_within_its_limits(self, x):
     self.c.weight.data.clamp_(-0.145, 0.145)  # nothing is cut at 48 wide, where |w| < 1/sqrt(48)
     return self.b(self.rho(self.c(self.a(x))))
 
 
-@forward("A3", (normal(16, 3),), parts={**MORE, "gain": lambda: nn.Parameter(2 * torch.ones(WIDE))}, calls=2)
+@forward("in place", (normal(16, 3),), parts={**MORE, "gain": lambda: nn.Parameter(2 * torch.ones(WIDE))}, calls=2)
 def a_gain_that_is_cut(self, x):
     with torch.no_grad():
         self.gain.clamp_(max=1.5)
@@ -1026,26 +1026,26 @@ class Buffered(nn.Module):
         self.register_buffer("held", torch.zeros(*shape))
 
 
-@forward("A3", (normal(16, 3),), parts={"log": lambda: Buffered(WIDE)}, calls=2)
+@forward("in place", (normal(16, 3),), parts={"log": lambda: Buffered(WIDE)}, calls=2)
 def a_buffer_that_is_added_to(self, x):
     h = self.rho(self.a(x))
     self.log.held.add_(h.detach().mean(0))
     return self.b(h)
 
 
-@forward("A3", (normal(16, 3),), parts={"log": lambda: Buffered(WIDE)}, calls=2)
+@forward("in place", (normal(16, 3),), parts={"log": lambda: Buffered(WIDE)}, calls=2)
 def a_buffer_that_is_added_to_and_read(self, x):
     h = self.a(x)
     self.log.held.mul_(0.9).add_(h.detach().mean(0), alpha=0.1)
     return self.b(self.rho(h - self.log.held))
 
 
-@forward("A3", (torch.arange(8) % 5,), parts={"a": lambda: nn.Embedding(10, WIDE, max_norm=1.0)}, calls=2)
+@forward("in place", (torch.arange(8) % 5,), parts={"a": lambda: nn.Embedding(10, WIDE, max_norm=1.0)}, calls=2)
 def an_embedding_that_renormalises(self, words):
     return self.b(self.rho(self.a(words)))
 
 
-# --- A4: networks whose layers, activations or forward are not a RadNet's
+# --- networks whose layers, activations or forward are not a RadNet's
 
 SHOWN = (normal(16, 3),)
 
@@ -1231,8 +1231,8 @@ class Done:
 
 for _name, _change in DONE_TO.items():
     _calls = 2 if _name == "a pre-hook on a weight" else 1
-    CASES.append(Case("A4", _name, Done(_change, nested=False), SHOWN, calls=_calls))
-    CASES.append(Case("A4", f"{_name}, inside a model", Done(_change, nested=True), SHOWN, calls=_calls))
+    CASES.append(Case("networks", _name, Done(_change, nested=False), SHOWN, calls=_calls))
+    CASES.append(Case("networks", f"{_name}, inside a model", Done(_change, nested=True), SHOWN, calls=_calls))
 
 
 def _hooked():
@@ -1289,15 +1289,15 @@ NETWORKS = {
     ),
 }
 for _name, (_build, _must) in NETWORKS.items():
-    CASES.append(Case("A4", _name, _build, SHOWN, must=_must))
+    CASES.append(Case("networks", _name, _build, SHOWN, must=_must))
 
 
-@built("A4", SHOWN, call(normal(4, 5, 3)))
+@built("networks", SHOWN, call(normal(4, 5, 3)))
 def axis_1_in_a_network():
     return Done(lambda net: net.rescalings.__setitem__(1, radnet.Squash(dim=1)), nested=False)()
 
 
-@built("A4", SHOWN)
+@built("networks", SHOWN)
 def a_parametrized_shift():
     net = network(activation=radnet.Squash(shift="trainable"))
     register_parametrization(net.rescalings[0], "shift", Cutting())
@@ -1309,27 +1309,27 @@ def a_parametrized_shift():
 INNER = {"net": lambda: network(widths=(3, WIDE, WIDE, WIDE))}
 
 
-@forward("A4", SHOWN, parts=INNER)
+@forward("networks", SHOWN, parts=INNER)
 def partial_functions_inside_a_model(self, x):
     return self.b(self.net(x)) + self.net.partial(x)[1].relu()[:, :2]
 
 
-@forward("A4", SHOWN, parts=INNER)
+@forward("networks", SHOWN, parts=INNER)
 def layers_of_a_network_called_from_outside(self, x):
     return self.b(self.net(x)) + self.net.layers[0](x).relu()[:, :2]
 
 
-@forward("A4", SHOWN, parts=INNER)
+@forward("networks", SHOWN, parts=INNER)
 def weights_of_a_network_read_from_outside(self, x):
     return self.b(self.net(x)) * self.net.weights[1].abs().sum()
 
 
-@forward("A4", SHOWN, parts=INNER)
+@forward("networks", SHOWN, parts=INNER)
 def widths_of_a_network_as_numbers(self, x):
     return self.b(self.net(x)) / self.net.widths[1]
 
 
-# --- A5: forwards that are not what they seem
+# --- forwards that are not what they seem
 
 
 class CutIf(nn.Module):
@@ -1402,10 +1402,10 @@ CUT_IF = {
 }
 for _name, _question in CUT_IF.items():
     _settings = {"with_gradients": "gradients" in _name, "in_both_dtypes": "float64" in _name}
-    CASES.append(Case("A5", f"cut if {_name}", functools.partial(CutIf, _question), SHOWN, **_settings))
+    CASES.append(Case("forwards", f"cut if {_name}", functools.partial(CutIf, _question), SHOWN, **_settings))
 
 
-@forward("A5", SHOWN, must=RETURNED)
+@forward("forwards", SHOWN, must=RETURNED)
 def cut_if_isinstance_tensor(self, x):
     h = self.a(x)
     if isinstance(h, torch.Tensor):
@@ -1413,13 +1413,13 @@ def cut_if_isinstance_tensor(self, x):
     return self.b(self.rho(h))
 
 
-@forward("A5", SHOWN)
+@forward("forwards", SHOWN)
 def where_a_row_is_large(self, x):
     h = self.a(x)
     return self.b(self.rho(torch.where(x[:, :1].abs() > LIMIT, h.relu(), h)))
 
 
-@forward("A5", SHOWN, in_both_dtypes=True)
+@forward("forwards", SHOWN, in_both_dtypes=True)
 def relu_unless_the_weight_is_float64(self, x):
     h = self.a(x)
     return self.b(self.rho(h if self.a.weight.dtype == torch.float64 else h.relu()))
@@ -1474,7 +1474,7 @@ for _name, _function in NORMS.items():
     _settings = {"with_gradients": "gradients" in _name, "calls": 2 if "calls" in _name else 1, "scales": SMALL_TOO}
     _must = RETURNED if _name == "takes the larger of eps" else EITHER
     _build = functools.partial(norm_model, _function)
-    CASES.append(Case("A5", f"RMSNorm that {_name}", _build, SHOWN, must=_must, **_settings))
+    CASES.append(Case("forwards", f"RMSNorm that {_name}", _build, SHOWN, must=_must, **_settings))
 
 
 def subclass_of(kind, *args, **keywords):
@@ -1580,7 +1580,7 @@ def _own_sequence():
 
 
 for _name, _build in PARTS.items():
-    CASES.append(Case("A5", _name, _build, SHOWN, scales=SMALL_TOO))
+    CASES.append(Case("forwards", _name, _build, SHOWN, scales=SMALL_TOO))
 
 INHERITING = {
     "Linear": lambda: S(PlainLinear(3, WIDE), PlainSquash(), PlainLinear(WIDE, 2)),
@@ -1590,33 +1590,33 @@ INHERITING = {
     "Sequential": lambda: S(named(nn.Sequential, nn.Linear(3, WIDE), radnet.Squash()), nn.Linear(WIDE, 2)),
 }
 for _name, _build in INHERITING.items():
-    CASES.append(Case("A5", f"a {_name} that inherits", _build, SHOWN, must=SMALLER))
+    CASES.append(Case("forwards", f"a {_name} that inherits", _build, SHOWN, must=SMALLER))
 
 
-@built("A5", SHOWN, must=RETURNED)
+@built("forwards", SHOWN, must=RETURNED)
 def a_forward_set_on_a_layer_of_a_model():
     model = chain(radnet.Squash())
     set_forward(model[0], lambda self, x: F.linear(x, self.weight, self.bias).clamp(-10, 10))
     return model
 
 
-@built("A5", pictures(6, 6).inputs)
+@built("forwards", pictures(6, 6).inputs)
 def a_subclass_of_conv2d():
     return S(subclass_of(nn.Conv2d, 1, 24, 3), radnet.Squash(dim=1), nn.Conv2d(24, 2, 1))
 
 
-@built("A5", pictures(6, 6).inputs)
+@built("forwards", pictures(6, 6).inputs)
 def a_subclass_of_conv2d_with_a_hidden_method():
     return S(OwnConvForward(1, 24, 3), radnet.Squash(dim=1), nn.Conv2d(24, 2, 1))
 
 
-@built("A5", pictures(6, 6).inputs)
+@built("forwards", pictures(6, 6).inputs)
 def a_subclass_of_pooling():
     pool = subclass_of(nn.AdaptiveAvgPool2d, 1)
     return S(nn.Conv2d(1, 24, 3), radnet.ShiftedReLU(dim=1), pool, nn.Flatten(), nn.Linear(24, 2))
 
 
-@built("A5", (torch.arange(8) % 5,))
+@built("forwards", (torch.arange(8) % 5,))
 def a_subclass_of_embedding():
     return S(Signs(10, WIDE), radnet.Squash(), nn.Linear(WIDE, 2))
 
@@ -1666,8 +1666,8 @@ AROUND = {
     "RadialActivation.forward replaced": lambda: patched(radnet.RadialActivation, "forward", _cut_after),
 }
 for _name, _around in AROUND.items():
-    CASES.append(Case("A5", _name, lambda: chain(R()), SHOWN, around=_around))
-    CASES.append(Case("A5", f"{_name}, RadNet", network, SHOWN, around=_around))
+    CASES.append(Case("forwards", _name, lambda: chain(R()), SHOWN, around=_around))
+    CASES.append(Case("forwards", f"{_name}, RadNet", network, SHOWN, around=_around))
 
 
 class CutTensor(torch.Tensor):
@@ -1727,7 +1727,7 @@ WEIGHTS = {
     )(),
 }
 for _name, _build in WEIGHTS.items():
-    CASES.append(Case("A5", _name, _build, SHOWN))
+    CASES.append(Case("forwards", _name, _build, SHOWN))
 
 #: numbers that are others in a smaller model, by which a hidden value is multiplied
 NUMBERS = {
@@ -1762,83 +1762,83 @@ class ByNumber(nn.Module):
 
 for _name, _number in NUMBERS.items():
     _must = {"out_features": RETURNED, "an attribute that stays": SMALLER}.get(_name, EITHER)
-    CASES.append(Case("A5", f"times {_name}", functools.partial(ByNumber, _number), SHOWN, must=_must))
+    CASES.append(Case("forwards", f"times {_name}", functools.partial(ByNumber, _number), SHOWN, must=_must))
 
 
-@forward("A5", SHOWN)
+@forward("forwards", SHOWN)
 def a_weight_beside_the_output(self, x):
     return self.b(self.rho(self.a(x))), self.a.weight.abs().sum(), self.a.bias
 
 
-@forward("A5", SHOWN)
+@forward("forwards", SHOWN)
 def a_weight_in_other_hands(self, x):
     return self.b(self.rho(F.linear(x, self.a.weight.clamp(-0.5, 0.5), self.a.bias))) + self.b(self.rho(self.a(x)))
 
 
-@forward("A5", SHOWN)
+@forward("forwards", SHOWN)
 def a_layer_with_other_weights(self, x):
     return self.b(self.rho(torch.func.functional_call(self.a, {"weight": 2 * self.a.weight.abs()}, (x,))))
 
 
-@forward("A5", SHOWN)
+@forward("forwards", SHOWN)
 def forwards_called_directly(self, x):
     return self.b.forward(self.rho.forward(self.a.forward(x)))
 
 
-# --- A8: what leaves by an attribute
+# --- what leaves by an attribute
 
 HEADS = {"head": linear(WIDE, 7)}
 
 
-@forward("A8", SHOWN, parts=HEADS, must=RETURNED)
+@forward("side outputs", SHOWN, parts=HEADS, must=RETURNED)
 def an_attribute_of_the_model(self, x):
     h = self.rho(self.a(x))
     self.aux = self.head(h)
     return self.b(h)
 
 
-@forward("A8", SHOWN)
+@forward("side outputs", SHOWN)
 def the_hidden_value_itself(self, x):
     self.hidden = self.a(x)
     return self.b(self.rho(self.hidden))
 
 
-@forward("A8", SHOWN)
+@forward("side outputs", SHOWN)
 def a_detached_copy(self, x):
     h = self.rho(self.a(x))
     self.seen = h.detach().clone()
     return self.b(h)
 
 
-@forward("A8", SHOWN)
+@forward("side outputs", SHOWN)
 def a_number_of_every_entry(self, x):
     h = self.rho(self.a(x))
     self.usage = (h > 0).float().mean(0)
     return self.b(h)
 
 
-@forward("A8", SHOWN)
+@forward("side outputs", SHOWN)
 def a_sum_over_the_entries(self, x):
     h = self.rho(self.a(x))
     self.penalty = h.abs().sum()
     return self.b(h)
 
 
-@forward("A8", SHOWN, parts={"kept": list}, calls=2)
+@forward("side outputs", SHOWN, parts={"kept": list}, calls=2)
 def a_list_that_grows(self, x):
     h = self.rho(self.a(x))
     self.kept.append(h)
     return self.b(h)
 
 
-@forward("A8", SHOWN, parts={"kept": dict, **HEADS}, calls=2)
+@forward("side outputs", SHOWN, parts={"kept": dict, **HEADS}, calls=2)
 def a_dictionary(self, x):
     h = self.rho(self.a(x))
     self.kept["head"], self.kept["before"] = self.head(h), {"h": h}
     return self.b(h)
 
 
-@forward("A8", SHOWN)
+@forward("side outputs", SHOWN)
 def an_attribute_of_a_part(self, x):
     h = self.rho(self.a(x))
     self.a.last = h
@@ -1850,14 +1850,14 @@ class Log:
         self.values = []
 
 
-@forward("A8", SHOWN, parts={"log": Log}, calls=2)
+@forward("side outputs", SHOWN, parts={"log": Log}, calls=2)
 def an_object_of_ones_own(self, x):
     h = self.rho(self.a(x))
     self.log.values.append(h.mean(0))
     return self.b(h)
 
 
-@built("A8", SHOWN)
+@built("side outputs", SHOWN)
 def an_attribute_left_by_a_part():
     class Remembers(nn.Module):
         def forward(self, v):
@@ -1867,7 +1867,7 @@ def an_attribute_left_by_a_part():
     return chain(Remembers(), radnet.Squash(), Remembers())
 
 
-@built("A8", SHOWN)
+@built("side outputs", SHOWN)
 def an_attribute_left_by_an_activation():
     class Remembers(radnet.Squash):
         def forward(self, v):
@@ -1877,7 +1877,7 @@ def an_attribute_left_by_an_activation():
     return chain(Remembers())
 
 
-@built("A8", SHOWN)
+@built("side outputs", SHOWN)
 def norms_left_by_a_profile():
     class Remembers(radnet.RadialActivation):
         def profile(self, r):
@@ -1887,7 +1887,7 @@ def norms_left_by_a_profile():
     return chain(Remembers())
 
 
-@built("A8", SHOWN)
+@built("side outputs", SHOWN)
 def an_attribute_left_by_a_network():
     class Remembers(radnet.RadNet):
         def forward(self, x):
@@ -1897,7 +1897,7 @@ def an_attribute_left_by_a_network():
     return network(Remembers)
 
 
-@built("A8", SHOWN)
+@built("side outputs", SHOWN)
 def an_attribute_left_by_a_network_in_a_model():
     class Remembers(radnet.RadNet):
         def forward(self, x):
@@ -1907,7 +1907,7 @@ def an_attribute_left_by_a_network_in_a_model():
     return nn.Sequential(network(Remembers, widths=(3, WIDE, WIDE, WIDE)), nn.Linear(WIDE, 2))
 
 
-@built("A8", SHOWN)
+@built("side outputs", SHOWN)
 def an_attribute_left_by_a_hook():
     def remember(m, args, out):
         m.seen = out
@@ -1917,7 +1917,7 @@ def an_attribute_left_by_a_hook():
     return model
 
 
-@built("A8", SHOWN)
+@built("side outputs", SHOWN)
 def an_attribute_left_by_a_hook_of_a_network():
     def remember(m, args, out):
         m.seen = out
@@ -1927,21 +1927,21 @@ def an_attribute_left_by_a_hook_of_a_network():
     return net
 
 
-@forward("A8", SHOWN, parts={"log": lambda: Buffered(16, WIDE)}, calls=2)
+@forward("side outputs", SHOWN, parts={"log": lambda: Buffered(16, WIDE)}, calls=2)
 def a_buffer_that_is_set(self, x):
     h = self.rho(self.a(x))
     self.log.held = h.detach()
     return self.b(h)
 
 
-@forward("A8", SHOWN, parts={"log": lambda: Buffered(WIDE)}, calls=2)
+@forward("side outputs", SHOWN, parts={"log": lambda: Buffered(WIDE)}, calls=2)
 def a_mean_that_runs(self, x):
     h = self.rho(self.a(x))
     self.log.held = 0.9 * self.log.held + 0.1 * h.detach().mean(0)
     return self.b(h)
 
 
-@forward("A8", SHOWN, parts={"w": linear(WIDE, WIDE), "state": lambda: None}, calls=3)
+@forward("side outputs", SHOWN, parts={"w": linear(WIDE, WIDE), "state": lambda: None}, calls=3)
 def a_hidden_state_between_calls(self, x):
     h = self.a(x)
     if self.state is not None:
@@ -1950,14 +1950,14 @@ def a_hidden_state_between_calls(self, x):
     return self.b(self.state)
 
 
-@forward("A8", SHOWN, parts={"cache": lambda: None}, calls=3)
+@forward("side outputs", SHOWN, parts={"cache": lambda: None}, calls=3)
 def a_cache_that_grows(self, x):
     h = self.rho(self.a(x))
     self.cache = h if self.cache is None else torch.cat([self.cache, h])
     return self.b(self.cache.mean(0, keepdim=True) + h)
 
 
-@forward("A8", SHOWN, parts={"calls": lambda: 0}, calls=3)
+@forward("side outputs", SHOWN, parts={"calls": lambda: 0}, calls=3)
 def another_name_each_time(self, x):
     h = self.rho(self.a(x))
     self.calls += 1
@@ -1965,14 +1965,14 @@ def another_name_each_time(self, x):
     return self.b(h)
 
 
-@forward("A8", SHOWN, parts={"calls": lambda: 0}, calls=3)
+@forward("side outputs", SHOWN, parts={"calls": lambda: 0}, calls=3)
 def another_function_at_the_third_call(self, x):
     h = self.rho(self.a(x))
     self.calls += 1
     return self.b(h if self.calls < 3 else h.relu())
 
 
-@forward("A8", SHOWN)
+@forward("side outputs", SHOWN)
 def past_the_module(self, x):
     h = self.rho(self.a(x))
     object.__setattr__(self, "hidden", h)
@@ -1986,33 +1986,33 @@ class Kept:
     logits: torch.Tensor
 
 
-@forward("A8", SHOWN, parts=HEADS)
+@forward("side outputs", SHOWN, parts=HEADS)
 def a_dataclass(self, x):
     h = self.rho(self.a(x))
     self.kept = Kept(h, self.head(h))
     return self.b(h)
 
 
-@forward("A8", SHOWN, parts=HEADS)
+@forward("side outputs", SHOWN, parts=HEADS)
 def an_attribute_beside_torch_export(self, x):
     h = self.rho(self.a(x))
     self.aux = self.head(h)
     return self.b(h) * (1.0 if len(x) else 2.0)
 
 
-@forward("A8", SHOWN)
+@forward("side outputs", SHOWN)
 def outputs_in_a_dataclass(self, x):
     h = self.rho(self.a(x))
     return Kept(h, self.b(h))
 
 
-@forward("A8", SHOWN, parts=HEADS)
+@forward("side outputs", SHOWN, parts=HEADS)
 def outputs_in_a_nest(self, x):
     h = self.rho(self.a(x))
     return {"out": self.b(h), "more": [(self.head(h), {"h": h}), None, "words", 3]}
 
 
-# --- A7: range
+# --- range
 
 
 def half(*layers):
