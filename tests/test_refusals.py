@@ -762,8 +762,8 @@ def test_an_interrupt_is_not_held_up():
         radnet.compress(model, X)
 
 
-def test_a_thousand_calls_deep_is_still_an_answer():
-    """The stack of the caller may be nearly full already."""
+def test_three_hundred_calls_deep_there_is_still_an_answer():
+    """Part of the stack may be taken already."""
 
     def deep(k):
         return deep(k - 1) if k else radnet.compress(small().eval(), X)
