@@ -162,6 +162,9 @@ def _opened(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
 class Mode(TorchDispatchMode):
     """Sees every operation while it lasts. Its own work is never compiled, so torch's compiler need not be imported."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
@@ -231,6 +234,7 @@ def run(
         for name, (value, version) in _state(model).items():
             if name not in before or before[name][0] is not value or before[name][1] != version:
                 found[name] = value.detach().clone()
+                vars(found[name]).update(vars(value))  # what a mode has noted on it
         keeps = _plain(model) != plain or any(not name.startswith("output") for name in found)
     return Ran(found, keeps)
 

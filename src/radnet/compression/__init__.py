@@ -201,9 +201,13 @@ def _compress_any(
             break
         except InvalidValue:  # where it differs the model may do something else: follow it there too
             new = [tried for tried in explored.differ if tried.call not in (explored.given.call, *explored.ways)]
-            if not new:
+            explored.differ = []
+            if new:
+                explored.add_way(new[0].call, new[0].log)
+            elif explored.measured - explored.pinned:
+                explored.pinned = explored.measured
+            else:
                 raise
-            explored.add_way(new[0].call, new[0].log)
     return ModelCompression(
         smaller.network, certificate, model, smaller.spaces, call.args, smaller.traced_by, smaller.bound, smaller.edges
     )

@@ -132,8 +132,6 @@ class _Follower:
     def _settled(self, step: Step, size: Size) -> Size:
         """With all that the constant and the number of positions say besides."""
         value, feature = step.made, self.analysis.features.get(step.made)
-        if step.changed:  # somebody writes something else there
-            size = dataclasses.replace(size, norm=ANY, spread=ANY)
         if feature is None:
             size = dataclasses.replace(size, spread=size.norm)
         else:

@@ -145,7 +145,7 @@ class _Judge:
     def __init__(self, original: nn.Module, small: nn.Module, precision: Precision, nudge: Nudge) -> None:
         self.original, self.precision, self.nudge = original, precision, nudge
         self.small = precision.copy(small)
-        self.eps = torch.finfo(torch.float64).eps if precision.float64 else _shipped_eps(original)
+        self.eps = torch.finfo(torch.float64).eps if precision.float64 else shipped_eps(original)
         self.conditioning = 0.0
         self.judged = self.excused = 0
         self.failures: list[str] = []
@@ -302,6 +302,8 @@ def judge(
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
     call = as_call(inputs)
     explorer = Explorer(original, generator)
+    if explored is not None:
+        explorer.precision = explored.precision
     explored = explored if explored is not None else explorer.explore(call)
     float64 = explored.precision.float64
 
@@ -327,6 +329,7 @@ def verify(
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
     with undisturbed():
         explorer = Explorer(a, generator)
+        explorer.eps = shipped_eps(a)
         try:
             explored = explorer.explore(call, exact=False)
         except InvalidValue:
@@ -468,7 +471,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _shipped_eps(model: nn.Module) -> float:
+def shipped_eps(model: nn.Module) -> float:
     dtypes = [p.dtype for p in model.parameters() if p.is_floating_point()]
     return max((torch.finfo(dtype).eps for dtype in dtypes), default=torch.finfo(torch.float32).eps)
 

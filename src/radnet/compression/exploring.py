@@ -22,14 +22,14 @@ from ..errors import InvalidValue
 from ..measuring import ULPS, Call, Precision, Ran
 from ..rescaling import block_sizes
 from .program import whole_modules
-from .recording import Outside, Recorder, essence
+from .recording import Log, Outside, Recorder, essence, loops, origins, step_of
 from .trust import CONVOLUTIONS, class_of
 from .variations import LADDER, mixtures, other_arguments, other_inputs, unusual_inputs, with_length, with_rows
 
 #: rows with which a model is traced, if it takes the same way with them
 FEW = 3
 #: other ways that are followed; more of them are loops, which show in the first few
-MOST_WAYS = 6
+MOST_WAYS = 3
 #: seconds for trying other lengths on a model that asks for them
 PATIENCE = 1.0
 #: attributes that tell a width
@@ -45,7 +45,7 @@ class Tried(NamedTuple):
     call: Call
     ran: Ran
     at_jump: Tensor
-    log: list[Any]
+    log: Log
 
 
 @dataclass(eq=False)
@@ -57,11 +57,16 @@ class Explored:
     given: Tried
     others: list[Tried] = field(default_factory=list)  # other calls that the model accepts
     ways: list[Call] = field(default_factory=list)  # those among them that take another way
+    looped: set[str] = field(default_factory=set)  # modules called as often as an axis is long, or an argument says
+    # modules whose results, or what is made of them, are asked for their shapes; are left on the model; must not change
+    measured: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    pinned: set[str] = field(default_factory=set)
     differ: list[Tried] = field(default_factory=list)  # calls at which a small model was found to differ
     asked: dict[str, set[str]] = field(default_factory=dict)  # sizes of layers that forward reads, by path
-    logs: list[list[Any]] = field(default_factory=list)  # of the base and of the ways
+    logs: list[Log] = field(default_factory=list)  # of the base and of the ways
 
-    def add_way(self, call: Call, log: list[Any]) -> None:
+    def add_way(self, call: Call, log: Log) -> None:
         """Have the model followed with this call as well."""
         self.ways.append(call)
         self.logs.append(log)
@@ -74,8 +79,7 @@ class Explorer:
         self.model, self.generator = model, generator
         self.precision = Precision()
         self._copy: Any = None
-        dtypes = [p.dtype for p in (*model.parameters(), *model.buffers()) if p.is_floating_point()]
-        self.eps = max((torch.finfo(dtype).eps for dtype in dtypes), default=torch.finfo(torch.float32).eps)
+        self.eps = torch.finfo(torch.float64).eps  # rows within 64 of it of a jump are not judged
 
     @property
     def copy(self) -> Any:
@@ -97,17 +101,18 @@ class Explorer:
             If the model writes into its parameters, or what it does depends on earlier calls.
         """
         given = self._first(call)
-        if given.ran.keeps and self._depends_on_earlier_calls(given):
-            raise InvalidValue(
-                f"{type(self.model).__name__}: what its forward does depends on what earlier calls left on it, so it "
-                "is no function of its inputs; give the state as an argument. Nothing was changed"
-            )
+        if given.ran.keeps:
+            self._check_no_memory(given)
         found = Explored(self.precision, self._few(given), given)
         self._check_same_way(found.base, given.log)
         self._check_no_chance(found.base)
         with Outside() as outside:
-            self.precision.run(self.copy, found.base)
+            log = self.recorded(found.base).log
         self._refuse_outside(outside.found)
+        if log == given.log:
+            found.measured = set().union(*(origins(log, step) for step in outside.measured))
+        sides = [step_of(x) for name, x in given.ran.tensors.items() if not name.startswith("output")]
+        found.kept = set().union(*(origins(given.log, step) for step in sides if step is not None))
         found.asked = self._asked_sizes(found.base)
         found.logs.append(given.log)
         for other in self._others(call, found.base, data, arguments) if exact else ():
@@ -128,15 +133,15 @@ class Explorer:
                 "eval(), or give them as an argument. Nothing was changed"
             )
 
-    def _check_same_way(self, call: Call, log: list[Any]) -> None:
+    def _check_same_way(self, call: Call, log: Log) -> None:
         """Refuse a model that takes another way in its own numbers than in float64, or with gradients than without."""
         own = Explorer(self.model, self.generator)
         own.precision = Precision(float64=False)
         where = ""
         if essence(own.recorded(call).log) != essence(log):
             where = "in float64 its forward does something else than in its own dtype"
-        try:
-            if essence(own.recorded(call, gradients=True).log) != essence(log):
+        try:  # how often does not matter: a profile is tried out to see whether it is being trained
+            if essence(own.recorded(call, gradients=True).log).keys() != essence(log).keys():
                 where = where or "with gradients its forward does something else than without"
         except Exception:  # writing into inputs that have gradients, say
             where = where or ""
@@ -168,17 +173,28 @@ class Explorer:
             return
         if keep:
             found.others.append(tried)
-        if tried.log not in found.logs and len(found.ways) < MOST_WAYS:
+        if tried.log in found.logs:
+            return
+        looped = loops(found.logs[0], tried.log)
+        found.looped |= looped
+        only_longer = {name for name, _ in tried.log} <= {name for name, _ in found.logs[0]}
+        if len(found.ways) < MOST_WAYS and not (looped and only_longer):
             found.add_way(call, tried.log)
 
-    def _depends_on_earlier_calls(self, given: Tried) -> bool:
-        """Whether it takes another way when it is called again, with what it kept of earlier calls."""
+    def _check_no_memory(self, given: Tried) -> None:
+        """Refuse a model that takes another way when it is called again, with what it kept of earlier calls."""
         twin = Explorer(self.model, self.generator)
         twin.precision = self.precision
+        why = ""
         try:
-            return any(twin.recorded(given.call, restore=False).log != given.log for _ in range(4))
-        except Exception:  # it does not even run again
-            return True
+            same = all(twin.recorded(given.call, restore=False).log == given.log for _ in range(4))
+        except Exception as error:
+            same, why = False, f" ({type(error).__name__}: {error})"
+        if not same:
+            raise InvalidValue(
+                f"{type(self.model).__name__}: what its forward does depends on what earlier calls left on it{why}, so "
+                "it is no function of its inputs; give the state as an argument. Nothing was changed"
+            )
 
     def _first(self, call: Call) -> Tried:
         """Run the given call in float64, or if that does not go, in the model's own numbers."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-from ..measuring import Call, Float64, as_float64
+from ..measuring import Call, Float64, as_float64, restored
 from .memory import CHANGED, Step, Value, Values, Watched, steps_of
 from .operations import (
     UNKNOWN,
@@ -61,14 +61,15 @@ def export_recorded(model: nn.Module, inputs: Sequence[Any] | Call, wide: nn.Mod
     call = (inputs if isinstance(inputs, Call) else Call(tuple(inputs))).mapped(lambda x: x.detach().clone())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about itself
-        with torch.no_grad():
+        with torch.no_grad(), restored(model):
             program = torch.export.export(model, call.args, dict(call.kwargs), strict=False)
     ran = Watched(program.graph_module)
     recorder = Recorder(model)
     arguments = list(_arguments(program, call))
     inside = _inside(program, whole_modules(model if wide is None else wide))
+    ran.before = lambda node: recorder.mute(inside.get(node))
     with torch.no_grad(), Float64(), recorder:
-        ran.run(*arguments, mute=lambda node: recorder.mute(inside.get(node)))
+        ran.run(*arguments)
     steps = list(_Reader(model if wide is None else wide, program, ran).steps())
     return Traced(steps, recorder.log)
 

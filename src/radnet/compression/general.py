@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -69,7 +68,12 @@ def compress_model(
     parameters = dict(small.named_parameters(remove_duplicate=False))
     hulls = {} if data is None else _hulls([step.made.name for step in steps if step.kind == "input"][:1], data)
     analysis = Analysis(steps, parameters, hulls)
-    for feature, why in (*_loops(analysis, programs), *_asked(analysis, explored.asked)):
+    if rewrite and explored.kept:
+        raise InvalidValue(
+            f"{type(model).__name__}: its forward leaves tensors on its modules, which a rewritten model, being a "
+            "graph, does not; compress it without rewrite. Nothing was changed"
+        )
+    for feature, why in _asked(analysis, explored):
         analysis.pin(feature, why)
     ties = _ties(small)
     shared = _shared(analysis, ties, parameters)
@@ -102,6 +106,9 @@ class _Follower:
 
     def programs(self, small: nn.Module) -> list[list[Step]]:
         """The steps along each way: by torch.fx where it sees what runs, by torch.export where it does not."""
+        return [_without_loops(steps, self.explored.looped) for steps in self._programs(small)]
+
+    def _programs(self, small: nn.Module) -> list[list[Step]]:
         if self.way == "torch.export":
             return self._exported(small)
         try:
@@ -180,27 +187,30 @@ def _stored_in_half(model: nn.Module) -> Any:
     return (lambda feature: True) if half else None
 
 
-def _loops(analysis: Analysis, programs: Sequence[Sequence[Step]]) -> Iterator[tuple[Feature, str]]:
-    """What a module reads and writes that is called as often as an axis is long, or an argument says.
+def _without_loops(steps: Sequence[Step], looped: set[str]) -> list[Step]:
+    """The steps with those of modules that are called in a loop of varying length as unknown ones.
 
-    The set of what can stand there would have to be a fixed point of the loop; it is pinned instead.
+    What can stand there would have to be a fixed point of the loop; so nothing is said of it, and it stays as it is.
     """
-    counts = [Counter(step.path for step in steps if step.module is not None) for steps in programs]
-    looped = {path for count in counts for path in count if len({c[path] for c in counts}) > 1 and count[path] > 1}
-    for use in analysis.uses:
-        if use.step.path in looped:
-            for feature in (use.reads, use.writes):
-                if feature is not None:
-                    yield feature, f"{use.step.path} is called in a loop whose length depends on the inputs"
+    why = {"why": "is called in a loop whose length depends on the inputs"}
+    return [
+        Step("unknown", step.name, step.inputs, step.output, options=why) if step.path in looped else step
+        for step in steps
+    ]
 
 
-def _asked(analysis: Analysis, asked: Mapping[str, set[str]]) -> Iterator[tuple[Feature, str]]:
-    """Features whose width the model's forward reads off a layer."""
+def _asked(analysis: Analysis, explored: Explored) -> Iterator[tuple[Feature, str]]:
+    """Features whose width the model's forward reads, or that it leaves on a module."""
     for use in analysis.uses:
-        for name in sorted(asked.get(use.step.path or "", ())):
+        path = use.step.path or ""
+        for name in sorted(explored.asked.get(path, ())):
             feature = use.reads if name.startswith("in_") else use.writes
             if feature is not None:
-                yield feature, f"forward asks for {use.step.path}.{name}"
+                yield feature, f"forward asks for {path}.{name}"
+        if path in explored.kept and use.writes is not None:
+            yield use.writes, f"what {path} gives, or something made of it, is kept on the model"
+        if path in explored.pinned and use.writes is not None:
+            yield use.writes, f"forward asks for the shape of what {path} gives, or of something made of it"
 
 
 def _edges(analysis: Analysis, layout: Layout) -> Iterator[Edge]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..rescaling import block_sizes
 from .features import Entries, Feature, Features, Ingredient
-from .program import CHANGED, Step, Value
+from .memory import Step, Value
 from .spans import AffineSet, Columns, Lazy, Names, Part, double, stacked, total
 
 __all__ = ["Analysis", "Hulls", "Use", "double", "padded_with_zeros"]
@@ -52,14 +52,11 @@ class Analysis(Features):
         self.in_place: set[Feature] = set()  # made where another value stood
         self.names = Names()
         self._given: set[Value] = set()  # the inputs of the model
-        self._unsteady: set[Value] = set()  # whose tensors are changed by a later step
         self._known: dict[tuple[Value, int], Lazy] = {}  # what can stand along an axis that has no basis of its own
         for step in steps:
             feature = self._take(step)
             if step.output is not None:
                 self.features[step.output] = feature
-                if step.changed:
-                    self._unsteady.add(step.output)
             if step.in_place and feature is not None:
                 self.in_place.add(feature)
         self._unite_calls()
@@ -84,10 +81,7 @@ class Analysis(Features):
         if handler is None:
             return self._unknown(step)
         found: Feature | None = handler(step)
-        if not step.changed:
-            return found
-        self.pin(found, f"{step.name} {CHANGED}")
-        return None
+        return found
 
     def _inputs(self, step: Step) -> list[Feature | None]:
         return [self.features.get(value) for value in step.inputs]
@@ -115,8 +109,6 @@ class Analysis(Features):
     def _span_of(self, value: Value, feature: Feature | None, n: int, dim: int) -> Lazy:
         if feature is not None:
             return feature.lazy
-        if value in self._unsteady:  # it may hold something else every time it is read
-            return self._anything(n, ("value", value, dim, len(self.all)))
         hull = self.hulls.get((value.name, dim)) if value in self._given else None
         if hull is not None and hull.n == n:
             return self._lazy(lambda: hull)

@@ -40,7 +40,6 @@ class Step:
     module: nn.Module | None = None
     path: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    changed: bool = False
     in_place: bool = False  # whether its result stands where its first operand stood
 
     @property
@@ -70,17 +69,12 @@ class Watched(fx.Interpreter):
         self._places: dict[fx.Node, Place | None] = {}
         self._held: dict[fx.Node, set[int]] = {}
         self._writes = Writes()
-        self._mute: Callable[[fx.Node], None] | None = None
-
-    def run(self, *args: Any, mute: Callable[[fx.Node], None] | None = None) -> Any:
-        """Run the graph; ``mute`` is told of every node before it runs."""
-        self._mute = mute
-        return super().run(*args)
+        self.before: Callable[[fx.Node], None] | None = None  # is told of every node before it runs
 
     def run_node(self, n: fx.Node) -> Any:
         """Run one node."""
-        if self._mute is not None:
-            self._mute(n)
+        if self.before is not None:
+            self.before(n)
         asserts = n.op == "call_function" and "_assert" in str(n.target)  # torch.export notes dtypes, which we change
         with self._writes:
             result = None if asserts else super().run_node(n)
@@ -105,7 +99,7 @@ class Watched(fx.Interpreter):
 
 
 def _place(x: Any) -> Place | None:
-    return Place(storage_of(x), x.storage_offset(), tuple(x.shape), x.stride()) if isinstance(x, Tensor) else None
+    return Place(storage_of(x), int(x.storage_offset()), tuple(x.shape), x.stride()) if isinstance(x, Tensor) else None
 
 
 def _storages(x: Any) -> Iterator[int]:

@@ -127,7 +127,7 @@ class _Graph:
         if m is None or has_hooks(m):
             return False
         calls = self.calls[id(m)]
-        if len({self.program[id(call)] for call in calls}) < len(calls) or any(call.changed for call in calls):
+        if len({self.program[id(call)] for call in calls}) < len(calls):
             return False
         own = [id(tensor) for tensor in _own_tensors(m)]
         return all(self.owners.get(key, 1) == 1 and key not in self.bare for key in own)

@@ -28,7 +28,7 @@ from ..errors import InvalidValue
 from ..measuring import Call, Precision, as_float64, attributes, copied, restored, run_in_float64
 from .memory import CHANGED, Step, Value, Values, Watched, steps_of
 from .operations import Kind, Operation, adaptive_kind, argument, flatten_kind, function_kind, pool_kind
-from .recording import Recorder
+from .recording import Log, Recorder
 from .trust import (
     ADAPTIVE_POOLS,
     BATCH_NORMS,
@@ -54,7 +54,7 @@ class Traced(NamedTuple):
     """The steps of a model, and what ran when its graph did (see `recording`)."""
 
     steps: list[Step]
-    log: list[Any]
+    log: Log
 
 
 def trace(model: nn.Module, inputs: Sequence[Any] | Call) -> list[Step]:
@@ -80,8 +80,8 @@ def trace_recorded(model: nn.Module, call: Call, precision: Precision | None = N
         recorder = Recorder(model)
         arguments = _flat_arguments(model, precision.inputs(call))
         with ExitStack() as stack:
-            whole = recorder.whole(whole_modules(model))
-            for context in (torch.no_grad(), restored(model), *precision.modes(), whole, recorder):
+            contexts: list[Any] = [torch.no_grad(), restored(model), *precision.modes()]
+            for context in (*contexts, recorder.whole(whole_modules(model)), recorder):
                 stack.enter_context(context)
             ran.run(*arguments)
     except Exception as error:
@@ -186,7 +186,7 @@ def _is_rms_norm(m: nn.Module, gain: Tensor, eps: float) -> bool:
         (found,) = run_in_float64(wide, Call((v,)), [recorder]).tensors.values()
     except Exception:  # whatever a module says that is none
         return False
-    if not all(str(name).startswith(_RMS_OPERATIONS) for name, _ in recorder.log):
+    if not all(name.startswith(_RMS_OPERATIONS) for name, _ in recorder.log):
         return False
     expected = as_float64(gain) * v / (v.square().mean(dim=1, keepdim=True) + eps).sqrt()
     allowed = 32 * torch.finfo(torch.float64).eps * expected.abs().amax(dim=1, keepdim=True)

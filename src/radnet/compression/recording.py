@@ -24,7 +24,8 @@ _SIZED = (
     "roll", "chunk", "unfold", "fold", "select", "scalar_tensor", "index", "scatter", "gather", "size",
 )  # fmt: skip
 _SILENT = ("aten.detach", "aten.alias", "aten.lift_fresh", "profiler.")
-#: operations that leave numbers as they are, and of which there may be more or fewer in runs of one program
+#: operations that show at every scale of the inputs, so that a run with and one without them give different outputs;
+#: of these there may be more or fewer in runs of one program
 _HARMLESS = (
     "aten.to.", "aten._to_copy", "aten.clone", "aten.contiguous", "aten.view", "aten._unsafe_view", "aten.reshape",
     "aten.t.", "aten.transpose", "aten.permute", "aten.expand", "aten.unsqueeze", "aten.squeeze", "aten.slice",
@@ -32,7 +33,8 @@ _HARMLESS = (
     "aten.zeros", "aten.ones", "aten.arange", "aten._assert", "aten.sym_", "aten._local_scalar_dense", "aten.item",
     "aten.copy_", "aten.narrow", "aten.chunk", "aten.is_", "aten.fill", "aten.resolve", "aten.dropout", "aten.addmm",
     "aten.mm.", "aten.matmul", "aten.linear", "aten.bmm", "aten.add", "aten.sub", "aten.rsub", "aten.mul", "aten.div",
-    "aten.mean", "aten.cat", "aten.stack", "aten.neg",
+    "aten.mean", "aten.cat", "aten.stack", "aten.neg", "aten.linalg_vector_norm", "aten.aminmax",
+    "aten.pow", "aten.square", "aten.sum", "aten.sqrt", "aten.rsqrt", "aten.reciprocal",
 )  # fmt: skip
 #: ways out of PyTorch: what is done with numbers there is not seen
 _OUTSIDE = ("numpy", "__array__", "data_ptr", "__dlpack__")
@@ -44,6 +46,7 @@ def storage_of(x: Tensor) -> int:
 
 
 Look = Callable[[nn.Module, Any], None]  # gets a module and its first argument
+Log = list[tuple[str, tuple[Hashable, ...]]]  # an entry: the name of an operation, and its operands
 
 
 class Recorder(Mode):
@@ -52,7 +55,7 @@ class Recorder(Mode):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.names = {storage_of(p): name for name, p in model.named_parameters()}
-        self.log: list[Hashable] = []
+        self.log: Log = []
         self.written: set[str] = set()  # parameters that were written into
         self.outside: set[str] = set()  # how tensors were given other memory behind PyTorch's back
         self.muted = False  # inside a module that is one entry
@@ -89,7 +92,7 @@ class Recorder(Mode):
         """While this lasts, a call of one of these modules is one entry, whatever it does inside; ``look`` sees it."""
         try:
             for path, m in modules.items():
-                m.forward = self._as_one(path, m, look)  # type: ignore[method-assign]
+                m.forward = self._as_one(path, m, look)
             yield
         finally:
             for m in modules.values():
@@ -135,16 +138,58 @@ class Outside(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: set[str] = set()
+        self.measured: list[int] = []  # steps of a recorder whose results were asked for their shapes
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note one function and call it."""
         name = getattr(func, "__name__", "")
-        if name in _OUTSIDE or (name == "__set__" and "data" in repr(func)):
+        attribute = getattr(getattr(func, "__self__", None), "__name__", "")
+        if name in ("size", "__len__", "numel") or (name == "__get__" and attribute == "shape"):
+            self.measured += [step for x in _tensors(args) if (step := step_of(x)) is not None]
+        if name in _OUTSIDE or (name == "__set__" and attribute == "data"):
             self.found.add("data" if name == "__set__" else name)
         return func(*args, **(kwargs or {}))
 
 
-def essence(log: list[Any]) -> Counter[str]:
+def step_of(x: Tensor) -> int | None:
+    """The entry of a log that made a tensor, counted from 1; None if none did."""
+    return getattr(x, "_radnet_step", (None, None, None))[1]
+
+
+def origins(log: Log, step: int) -> set[str]:
+    """The paths of the modules, as entries of a log, that the result of a step was made from without others between.
+
+    >>> origins([("module a", (("given", True),)), ("aten.relu", ((1, True),))], 2)
+    {'a'}
+    """
+    found: set[str] = set()
+    todo = [step]
+    while todo:
+        name, operands = log[todo.pop() - 1]
+        if name.startswith("module "):
+            found.add(name.removeprefix("module "))
+            continue
+        nested: list[Any] = list(operands)
+        while nested:
+            x = nested.pop()
+            if isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], int) and isinstance(x[1], bool):
+                todo.append(x[0])
+            elif isinstance(x, tuple):
+                nested += x
+    return found
+
+
+def loops(first: Log, second: Log) -> set[str]:
+    """The paths of modules that are called a different number of times in two runs, and more than once in one.
+
+    >>> loops([("module a", ()), ("module b", ())], [("module a", ()), ("module b", ()), ("module b", ())])
+    {'b'}
+    """
+    a, b = (Counter(name for name, _ in log if name.startswith("module ")) for log in (first, second))
+    return {name.removeprefix("module ") for name in a | b if a[name] != b[name] and max(a[name], b[name]) > 1}
+
+
+def essence(log: Log) -> Counter[str]:
     """How often every operation ran that can do more than move or combine numbers linearly.
 
     By it the log of a run is compared with that of another kind of run (in another dtype, of an exported program),

@@ -39,7 +39,8 @@ def _definitions(cls: type) -> dict[str, Any]:
     return {name: inspect.getattr_static(cls, name, None) for name in _CALLED}
 
 
-_AS_DEFINED = {cls: _definitions(cls) for cls in (*KNOWN, RadialActivation, RadNet)}
+_CLASSES: tuple[type[nn.Module], ...] = (*KNOWN, RadialActivation, RadNet)
+_AS_DEFINED = {cls: _definitions(cls) for cls in _CLASSES}
 
 
 #: what the known layers call
@@ -106,11 +107,12 @@ def _runs_something_else(m: nn.Module, cls: type[nn.Module]) -> bool:
     expected = _AS_DEFINED.get(cls) or _AS_DEFINED[RadialActivation if issubclass(cls, RadialActivation) else RadNet]
     if any(found[name] is not expected[name] for name in _CALLED):
         return True
-    return not _methods(cls).isdisjoint(vars(m))
+    own: Any = cls
+    return not _methods(own).isdisjoint(vars(m))
 
 
 @functools.cache
-def _methods(cls: type) -> frozenset[str]:
+def _methods(cls: Any) -> frozenset[str]:
     """The names of everything an instance of the class can be asked to do."""
     return frozenset(name for name in dir(cls) if callable(inspect.getattr_static(cls, name, None)))
 
