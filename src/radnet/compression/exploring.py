@@ -24,7 +24,16 @@ from ..rescaling import block_sizes
 from .program import whole_modules
 from .recording import Log, Outside, Recorder, essence, loops, origins, step_of
 from .trust import CONVOLUTIONS, class_of
-from .variations import LADDER, mixtures, other_arguments, other_inputs, unusual_inputs, with_length, with_rows
+from .variations import (
+    LADDER,
+    lengths_of,
+    mixtures,
+    other_arguments,
+    other_inputs,
+    unusual_inputs,
+    with_lengths,
+    with_rows,
+)
 
 #: rows with which a model is traced, if it takes the same way with them
 FEW = 3
@@ -32,6 +41,8 @@ FEW = 3
 MOST_WAYS = 3
 #: seconds for trying other lengths on a model that asks for them
 PATIENCE = 1.0
+#: and how many numbers the inputs may have for that
+LARGEST = 2**18
 #: attributes that tell a width
 _SIZES = ("in_features", "out_features", "in_channels", "out_channels", "embedding_dim")
 
@@ -158,13 +169,21 @@ class Explorer:
     def climb(self, found: Explored) -> None:
         """Try many numbers of rows and lengths: for models that ask for them in ways torch.fx cannot see."""
         start = time.perf_counter()
-        lengths = sorted({k for x in found.base.tensors for k in x.shape[1:]})
-        calls = [with_rows(found.base, k) for k in LADDER]
-        calls += [with_length(found.base, n, k) for n in lengths for k in (n - 1, 2 * n + 1, 3 * n, *LADDER) if k > 0]
-        for call in calls:
+        for call in self._ladder(found.base):
             if time.perf_counter() - start > PATIENCE:
                 break
             self._try(found, call, keep=False)
+
+    @staticmethod
+    def _ladder(base: Call) -> Iterator[Call]:
+        numbers = sum(x.numel() for x in base.tensors)
+        for k in LADDER:
+            if k * numbers <= LARGEST * base.rows:
+                yield with_rows(base, k)
+        for n in lengths_of(base):
+            for k in sorted({n - 1, 2 * n + 1, 3 * n, *LADDER} - {-1, 0}):
+                if n and numbers * (k / n) ** 2 <= LARGEST:
+                    yield from with_lengths(base, n, k)
 
     def _try(self, found: Explored, call: Call, *, keep: bool = True) -> None:
         try:

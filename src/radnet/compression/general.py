@@ -22,7 +22,7 @@ from .memory import Step
 from .norms import fold
 from .picture import Edge
 from .program import trace_recorded
-from .recording import essence
+from .recording import missing
 from .rewriting import rewritten
 from .spans import AffineSet, basis_of
 from .surgery import Change, block_widths, changes, install
@@ -148,9 +148,9 @@ class _Follower:
                 traced = export_recorded(small, inputs)
             except Exception:  # it insists on a dtype: follow it in its own
                 traced = export_recorded(as_shipped(small, self.explorer.model), call, small)
-            missing = essence(log) - essence(traced.log)
-            if not self.seen and missing:
-                raise InvalidValue(f"while it looks, {next(iter(missing))} does not run, which does otherwise")
+            unseen = missing(log, traced.log)
+            if not self.seen and unseen:
+                raise InvalidValue(f"while it looks, {min(unseen)} does not run, which does otherwise")
             found.append(traced.steps)
         self.seen = True
         return found

@@ -33,7 +33,7 @@ _HARMLESS = (
     "aten.zeros", "aten.ones", "aten.arange", "aten._assert", "aten.sym_", "aten._local_scalar_dense", "aten.item",
     "aten.copy_", "aten.narrow", "aten.chunk", "aten.is_", "aten.fill", "aten.resolve", "aten.dropout", "aten.addmm",
     "aten.mm.", "aten.matmul", "aten.linear", "aten.bmm", "aten.add", "aten.sub", "aten.rsub", "aten.mul", "aten.div",
-    "aten.mean", "aten.cat", "aten.stack", "aten.neg", "aten.linalg_vector_norm", "aten.aminmax",
+    "aten.mean", "aten.cat", "aten.stack", "aten.neg", "aten.linalg_vector_norm", "aten.aminmax", "aten.tanh_backward",
     "aten.pow", "aten.square", "aten.sum", "aten.sqrt", "aten.rsqrt", "aten.reciprocal",
 )  # fmt: skip
 #: ways out of PyTorch: what is done with numbers there is not seen
@@ -196,6 +196,16 @@ def essence(log: Log) -> Counter[str]:
     where copies, views and the ways to multiply matrices differ.
     """
     return Counter(name for name, _ in log if not name.startswith(_HARMLESS))
+
+
+#: functions that radial profiles are made of, and that are tried out on a number of their own in some runs
+_PROFILES = ("aten.tanh", "aten.sigmoid", "aten.exp", "aten.log1p", "aten.sin", "aten.cos", "aten.erf", "aten.silu")
+
+
+def missing(log: Log, other: Log) -> set[str]:
+    """Operations of a run that do not run as often in another one; of profiles, that do not run in it at all."""
+    a, b = essence(log), essence(other)
+    return {name for name in a if a[name] > b[name] and not (b[name] and name.startswith(_PROFILES))}
 
 
 def _tensors(x: Any) -> Iterator[Tensor]:

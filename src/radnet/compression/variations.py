@@ -30,9 +30,8 @@ def other_inputs(call: Call, generator: torch.Generator) -> Iterator[Call]:
     if n > 1:
         yield dataclasses.replace(_mixed(call, 1, generator, first=1), what="one row")
     share = call.with_rows(torch.arange(max(1, min(n, n // 8))), "")
-    lengths = sorted({k for x in share.tensors for k in x.shape[1:]})
-    for length in lengths:
-        yield with_length(share, length, length + 1)
+    for length in lengths_of(share):
+        yield from with_lengths(share, length, length + 1)
     deeper = share.mapped(lambda x: _one_axis_more(x, share.rows))
     yield dataclasses.replace(deeper, what="one axis more")
 
@@ -87,17 +86,26 @@ def redrawn(call: Call, index: Tensor, generator: torch.Generator, what: str) ->
     return dataclasses.replace(call.with_rows(index, what).mapped(move), what=what)
 
 
-def with_length(call: Call, before: int, after: int) -> Call:
-    """Every axis but the first that has the one length gets the other: cut, or filled with what is there."""
+def lengths_of(call: Call) -> list[int]:
+    """The lengths of all axes but the first."""
+    return sorted({k for x in call.tensors for k in x.shape[1:]})
 
-    def change(x: Tensor) -> Tensor:
-        for axis in range(1, x.ndim):
-            if x.shape[axis] == before:
-                places = torch.arange(after, device=x.device) % max(before, 1)
-                x = x.index_select(axis, places) if before else x
-        return x
 
-    return dataclasses.replace(call.mapped(change), what=f"length {after} in place of {before}")
+def with_lengths(call: Call, before: int, after: int) -> Iterator[Call]:
+    """All axes but the first that have the one length get the other, together and one by one."""
+    places = [(k, axis) for k, x in enumerate(call.tensors) for axis in range(1, x.ndim) if x.shape[axis] == before]
+    for chosen in [places, *([place] for place in places if len(places) > 1)]:
+        count = iter(range(len(call.tensors)))
+
+        def change(x: Tensor, chosen: Any = chosen, count: Any = count) -> Tensor:
+            k = next(count)
+            for axis in range(1, x.ndim):
+                if (k, axis) in chosen:
+                    x = x.index_select(axis, torch.arange(after, device=x.device) % before)
+            return x
+
+        where = "" if len(chosen) == len(places) else f", axis {chosen[0][1]}"
+        yield dataclasses.replace(call.mapped(change), what=f"length {after} in place of {before}{where}")
 
 
 def with_rows(call: Call, rows: int) -> Call:
