@@ -68,6 +68,8 @@ def test_random_programs_are_the_same_function_at_every_shape(chunk, count, evid
 def test_random_programs_that_fx_cannot_follow_are_the_same_function_at_every_shape(chunk, count, evidence):
     number = count(10, 1000) // 10
     seeds = [chunk + 10 * i for i in range(number)]
+    if number == 1:  # a loop over a length is unrolled by torch.export, which takes its time
+        seeds = [seed for seed in range(chunk, 100, 10) if "recurrent" not in program(seed, True).operations][:1]
     judge(attack(seeds, True, False), evidence, f"random programs by export, part {chunk + 1} of 10", number >= 100)
 
 

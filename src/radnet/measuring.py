@@ -117,7 +117,8 @@ def copied(model: nn.Module, change: Callable[[Tensor], Tensor]) -> Any:
 def _changed(value: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     value = value.detach()
     found = change(value)
-    return found.clone() if found is value or found.data_ptr() == value.data_ptr() else found
+    shared = found is value or found.untyped_storage()._cdata == value.untyped_storage()._cdata
+    return found.clone() if shared else found
 
 
 def as_float64(value: Tensor) -> Tensor:
@@ -262,9 +263,24 @@ def restored(model: nn.Module) -> Iterator[None]:
 
 
 def _contents(m: nn.Module) -> list[tuple[Any, Any]]:
-    """The containers among a module's own attributes, with copies of what is in them."""
-    own = (value for name, value in vars(m).items() if name not in _TORCHS_OWN)
-    return [(value, value.copy()) for value in own if isinstance(value, list | dict | set)]
+    """The containers among a module's own attributes and in objects there, with copies of what is in them."""
+    found: list[tuple[Any, Any]] = []
+    todo = [(value, _DEEPEST) for name, value in vars(m).items() if name not in _TORCHS_OWN]
+    while todo:
+        value, depth = todo.pop()
+        if isinstance(value, list | dict | set):
+            found.append((value, value.copy()))
+            inner = value.values() if isinstance(value, dict) else value
+        elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, Tensor | type):
+            found.append((vars(value), dict(vars(value))))
+            inner = vars(value).values()
+        else:
+            continue
+        if depth:
+            todo += [
+                (part, depth - 1) for part in inner if not isinstance(part, Tensor | nn.Module | int | float | str)
+            ]
+    return found
 
 
 def _state(model: nn.Module) -> dict[str, tuple[Tensor, int]]:

@@ -151,23 +151,21 @@ class _Reader:
         kind, x, w = known
         weight = node.args[w]
         name = self.states.get(weight.name, "") if isinstance(weight, fx.Node) else ""
-        path, _, attribute = name.rpartition(".")
-        if attribute != "weight" or not isinstance(node.args[x], fx.Node):
+        running, read = self._running(node), node.args[x]
+        if running is None or not name.endswith("weight") or not isinstance(read, fx.Node):
             return None
-        module = self._owner(node, path)
-        if module is None or module_kind(module)[0] != kind:
-            return None
-        return kind, module, self._path(node, path), node.args[x]  # type: ignore[return-value]
+        path, module = running
+        return (kind, module, path, read) if module_kind(module)[0] == kind else None
 
-    def _path(self, node: fx.Node, path: str) -> str:
-        """The path of the module that is running; a tied weight is known by another one's name."""
+    def _running(self, node: fx.Node) -> tuple[str, nn.Module] | None:
+        """The path and the module of the innermost forward an operation belongs to; None for the model's own.
+
+        The name of a weight does not tell: a tied one has another's, and ``F.linear`` may be given that of any layer.
+        """
         stack = list(node.meta.get("nn_module_stack", {}).values())
-        inner = stack[-1][0] if stack else path
-        return inner if isinstance(inner, str) and inner else path
-
-    def _owner(self, node: fx.Node, path: str) -> nn.Module | None:
+        path = stack[-1][0] if stack else ""
         try:
-            return self.model.get_submodule(self._path(node, path))
+            return (path, self.model.get_submodule(path)) if isinstance(path, str) and path else None
         except AttributeError:
             return None
 

@@ -109,7 +109,7 @@ class Recorder(Mode):
                 out = forward(*args, **kwargs)
             finally:
                 self.muted = outer
-            if not outer:
+            if not outer and not any(out is x for x in (*args, *kwargs.values())):  # else nothing was done
                 self._note(f"module {path}", (*args, *kwargs.values()), out)
             return out
 
