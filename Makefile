@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 SHARE ?= 4
 STAMP := $(VENV)/.installed
 
-.PHONY: setup test reproduce prove mutants bench docs lint clean
+.PHONY: setup test reproduce prove prove-tests prove-programs prove-exports-1 prove-exports-2 prove-memory prove-report \
+	mutants bench docs lint clean
 
 setup: $(STAMP)
 
@@ -22,12 +23,33 @@ reproduce: setup
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup
 
-# the full counts of every claim, the figures as JSON in results/prove.json and results/report/results.json
+# the full counts of every claim in parts, each under an hour; the figures as JSON in results/
+#   make prove PART=programs   one part;   make prove   all of them
+PART ?= tests programs exports-1 exports-2 memory report
+ATTACK := tests/test_compress_attack.py
+PROVE = OMP_NUM_THREADS=1 RADNET_COUNTS=full $(BIN)/python -m pytest -q -n 2 --dist loadgroup --evidence results/$@.json
+
 prove: setup
 	mkdir -p results
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,transformers]"
-	OMP_NUM_THREADS=1 RADNET_COUNTS=full $(BIN)/python -m pytest -q -n 2 --dist loadgroup --evidence results/prove.json
+	$(MAKE) $(addprefix prove-,$(PART))
+
+prove-tests:
+	$(PROVE) --ignore $(ATTACK)
+
+prove-programs:
+	$(PROVE) $(ATTACK) -k "not fx_cannot_follow"
+
+prove-exports-1:
+	$(PROVE) $(ATTACK) -k "fx_cannot_follow and ([0] or [1] or [2] or [3] or [4])"
+
+prove-exports-2:
+	$(PROVE) $(ATTACK) -k "fx_cannot_follow and ([5] or [6] or [7] or [8] or [9])"
+
+prove-memory:
 	$(BIN)/python benchmarks/memory.py --json results/memory.json
+
+prove-report:
 	$(BIN)/radnet reproduce --force --out results/report
 
 mutants: setup
@@ -40,6 +62,7 @@ bench: setup
 	$(BIN)/python benchmarks/ensemble.py --json results/ensemble.json
 	$(BIN)/python benchmarks/depth.py --json results/depth.json
 	$(BIN)/python benchmarks/columns.py --json results/columns.json
+	$(BIN)/python benchmarks/nothing_to_gain.py --json results/nothing_to_gain.json
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch-pruning
 	$(BIN)/python benchmarks/pruning.py --json results/pruning.json
 	$(BIN)/python benchmarks/memory.py --json results/memory.json

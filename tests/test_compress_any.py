@@ -579,7 +579,7 @@ def hooked():
         (nn.ReLU(), "something (ReLU) does not commute"),
         (nn.ReLU(inplace=True), "is changed in place"),
         (Custom(), "abs ("),
-        (Sliced(), "is changed in place"),
+        (Sliced(), "does not commute with a change of basis"),
         (Viewed(), "view ("),
         (hooked(), "something (Identity) has hooks"),
         (nn.Softmax(dim=1), "something (Softmax) does not commute"),

@@ -1,8 +1,10 @@
 """Lossless compression: `compress` and what it returns.
 
-Paper: "Model compression". `chain` is Algorithm 1, `certificate` what is measured afterwards, `closed_form` the remark
-on networks without biases. For any other module: `program` traces it, `norms` folds its norm layers, `graph` finds its
-spaces, `spans` what can ever stand in them, `bases` their smallest bases, `surgery` the new layers.
+Paper: "Model compression". `chain` is Algorithm 1, `certificate` judges what comes out, `closed_form` is the remark on
+networks without biases. For any other module: `exploring` runs copies of it on the given inputs and on `variations` of
+them and keeps what ran (`recording`), `program` and `exported` trace it, `memory` follows what is written in place,
+`trust` decides which modules are what they seem, `norms` folds norm layers, `graph` finds the spaces, `spans` what can
+ever stand in them, `bases` their smallest bases, `surgery` the new layers. `general` is the way through all of these.
 """
 
 from __future__ import annotations
@@ -80,9 +82,9 @@ def compress(
     model : RadNet, or any nn.Module with radial parts
         Not changed. For a RadNet this is the paper's algorithm; of another module a copy comes back in which every
         hidden space that can take another basis has its smallest one.
-    example_inputs : Tensor of shape (rows, ...), or a sequence of tensors, optional
+    example_inputs : Tensor of shape (rows, ...), or a tuple with one entry for each argument, optional
         What the certificate is measured on, and what other modules are traced with; 256 normal rows by default, where
-        the model says how wide they are.
+        the model says how wide they are. Equality is also judged on other inputs like them (``certificate.tried``).
     tol : float, optional
         Directions of a space whose singular value is below this share of its largest are left out. What that can do
         to the outputs is bounded where every profile on the way is Lipschitz (``.bound``); what it did is measured.
@@ -314,8 +316,6 @@ def _check_tensors(model: nn.Module) -> None:
             raise InvalidValue(f"{name} is complex; radial activations rescale by norms of real entries")
         if p.is_sparse or p.is_quantized or p.layout != torch.strided:
             raise InvalidValue(f"{name} is sparse or quantised; compress needs ordinary tensors")
-        if p.is_inference():
-            raise InvalidValue(f"{name} was made in inference mode and cannot be trained or versioned; make it outside")
         if p.numel() == 0:
             raise InvalidValue(f"{name} has shape {tuple(p.shape)}: a layer of width 0 has nothing to compress")
         if p.is_floating_point() and p.element_size() == 1:

@@ -20,6 +20,7 @@ from ..errors import InvalidType, InvalidValue, RadNetError
 from ..measuring import (
     DRAWS,
     TIMES_CONDITIONING,
+    TIMES_DECOMPOSED,
     ULPS,
     Call,
     Gap,
@@ -63,7 +64,8 @@ class Certificate:
         Rows with a hidden norm within 64 eps of a jump of its profile (Step-ReLU at 1); they are drawn anew, since
         there two runs of the *same* network may differ.
     rows_ill_conditioned : int
-        Rows whose gap is above 64 eps of their size but within 10 D(x).
+        Rows whose gap is above 64 eps of their size but within a multiple of D(x): 10 for rounded weights (`verify`),
+        100 for those that decompositions gave in float64 (`compress`).
     rows_failed : int
         Rows whose gap nothing excuses, those where F is not finite included.
     rows_not_finite : int
@@ -101,7 +103,7 @@ class Certificate:
 
     @property
     def lossless(self) -> bool:
-        """Whether rows were judged, and every one is within ``max(64 eps scale(row), 10 D(x))``, in float64."""
+        """Whether rows were judged, and every one is within 64 eps of its size or a multiple of D(x), in float64."""
         return self.rows_failed == 0 and self.rows_judged > 0 and not self.failures
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,8 +128,8 @@ class Certificate:
             lines.append(f"  the models do not run in float64, so equality is judged in {self.judged_in}")
         if self.rows_ill_conditioned:
             lines.append(
-                f"  {self.rows_ill_conditioned} rows above {ULPS} eps, within {TIMES_CONDITIONING} times what one ulp "
-                f"does (up to {self.conditioning:.3g})"
+                f"  {self.rows_ill_conditioned} rows above {ULPS} eps, within a multiple of what one ulp does (up to "
+                f"{self.conditioning:.3g})"
             )
         if self.rows_not_finite:
             lines.append(f"  {self.rows_not_finite} rows where F itself is not finite, or the other is not alike")
@@ -142,8 +144,8 @@ Nudge = Callable[[Tensor], Tensor]  # a tensor of the original, one ulp off, in 
 class _Judge:
     """Compares what two models give, call by call."""
 
-    def __init__(self, original: nn.Module, small: nn.Module, precision: Precision, nudge: Nudge) -> None:
-        self.original, self.precision, self.nudge = original, precision, nudge
+    def __init__(self, original: nn.Module, small: nn.Module, precision: Precision, nudge: Nudge, times: int) -> None:
+        self.original, self.precision, self.nudge, self.times = original, precision, nudge, times
         self.small = precision.copy(small)
         self.eps = torch.finfo(torch.float64).eps if precision.float64 else shipped_eps(original)
         self.conditioning = 0.0
@@ -197,12 +199,12 @@ class _Judge:
             for name, change in _changes(tried.ran, near).items():
                 if name in D and len(change) == len(D[name]):
                     D[name] = torch.maximum(D[name], change)
-            beyond = {name: bad & ~(gaps[name].rows <= TIMES_CONDITIONING * D[name]) for name, bad in beyond.items()}
+            beyond = {name: bad & ~(gaps[name].rows <= self.times * D[name]) for name, bad in beyond.items()}
             if not any(bool(bad.any()) for bad in beyond.values()):
                 break
         self.conditioning = max(self.conditioning, *(float(d.max()) if d.numel() else 0.0 for d in D.values()))
         self.excused += int((before & ~self._rows(beyond, tried)).sum())
-        return beyond, {name: torch.maximum(allowed[name], TIMES_CONDITIONING * D[name]) for name in allowed}
+        return beyond, {name: torch.maximum(allowed[name], self.times * D[name]) for name in allowed}
 
     @staticmethod
     def _rows(beyond: dict[str, Tensor], tried: Tried) -> Tensor:
@@ -284,7 +286,7 @@ def judge(
 ) -> Certificate:
     """Whether a small model with float64 weights is the same function as the original, whatever dtype that has.
 
-    Each row of each output is within ``max(64 eps scale(row), 10 D(x))`` in float64, on the given inputs and on those
+    Each row of each output is within ``max(64 eps scale(row), 100 D(x))`` in float64, on the given inputs and on those
     others that the original accepts; D is what one ulp of float64 in weights and inputs does to the original.
 
     Parameters
@@ -310,7 +312,7 @@ def judge(
     def nudge(value: Tensor) -> Tensor:
         return nudged(as_float64(value) if float64 else value, generator)
 
-    judging = _Judge(original, small, explored.precision, nudge)
+    judging = _Judge(original, small, explored.precision, nudge, TIMES_DECOMPOSED)
     certificate = _certificate(judging, explorer, explored, original, small if shipped is None else shipped)
     explored.differ = judging.differ
     return certificate
@@ -345,7 +347,7 @@ def verify(
             return as_float64(moved) if float64 else moved
 
         try:
-            return _certificate(_Judge(a, b, explored.precision, nudge), explorer, explored, a, b)
+            return _certificate(_Judge(a, b, explored.precision, nudge, TIMES_CONDITIONING), explorer, explored, a, b)
         except InvalidValue:
             raise
         except Exception as error:

@@ -8,7 +8,7 @@ found by the parameter they use, and the rest by name.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -66,7 +66,7 @@ def export_recorded(model: nn.Module, inputs: Sequence[Any] | Call, wide: nn.Mod
     ran = Watched(program.graph_module)
     recorder = Recorder(model)
     arguments = list(_arguments(program, call))
-    inside = _inside(program, whole_modules(model if wide is None else wide))
+    inside = _inside(program, model if wide is None else wide)
     ran.before = lambda node: recorder.mute(inside.get(node))
     with torch.no_grad(), Float64(), recorder:
         ran.run(*arguments)
@@ -74,14 +74,15 @@ def export_recorded(model: nn.Module, inputs: Sequence[Any] | Call, wide: nn.Mod
     return Traced(steps, recorder.log)
 
 
-def _inside(program: torch.export.ExportedProgram, whole: Mapping[str, nn.Module]) -> dict[fx.Node, tuple[str, str]]:
-    """For every node of a call of a module that is one step: its path, and a key that tells calls apart."""
+def _inside(program: torch.export.ExportedProgram, model: nn.Module) -> dict[fx.Node, tuple[str, str]]:
+    """For every node of a call of a module that is one step: its first name, and a key that tells calls apart."""
+    names = {m: path for path, m in whole_modules(model).items()}
+    whole = {path: names[m] for path, m in model.named_modules(remove_duplicate=False) if m in names}
     found = {}
     for node in program.graph_module.graph.nodes:
-        stack = [(path, key) for key, (path, _) in node.meta.get("nn_module_stack", {}).items()]
-        outermost = next(((path, key) for path, key in stack if path in whole), None)
-        if outermost is not None:
-            found[node] = outermost
+        stack = [(whole[path], key) for key, (path, _) in node.meta.get("nn_module_stack", {}).items() if path in whole]
+        if stack:
+            found[node] = stack[0]
     return found
 
 
