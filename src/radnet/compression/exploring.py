@@ -22,7 +22,7 @@ from ..errors import InvalidValue
 from ..measuring import ULPS, Call, Precision, Ran
 from ..rescaling import block_sizes
 from .program import whole_modules
-from .recording import Log, Outside, Recorder, essence, loops, origins, step_of
+from .recording import Log, Outside, Recorder, essence, loops, origins, steps_in
 from .trust import CONVOLUTIONS, class_of
 from .variations import (
     LADDER,
@@ -121,9 +121,9 @@ class Explorer:
             log = self.recorded(found.base).log
         self._refuse_outside(outside.found)
         if log == given.log:
-            found.measured = set().union(*(origins(log, step) for step in outside.measured))
-        sides = [step_of(x) for name, x in given.ran.tensors.items() if not name.startswith("output")]
-        found.kept = set().union(*(origins(given.log, step) for step in sides if step is not None))
+            found.measured = set().union(*(origins(log, step) for step in steps_in(log, outside.measured)))
+        sides = [x for name, x in given.ran.tensors.items() if not name.startswith("output")]
+        found.kept = set().union(*(origins(given.log, step) for step in steps_in(given.log, sides)))
         found.asked = self._asked_sizes(found.base)
         found.logs.append(given.log)
         for other in self._others(call, found.base, data, arguments) if exact else ():

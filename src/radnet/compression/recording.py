@@ -8,7 +8,7 @@ operation's own schema and not from its name.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -138,22 +138,23 @@ class Outside(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: set[str] = set()
-        self.measured: list[int] = []  # steps of a recorder whose results were asked for their shapes
+        self.measured: list[Tensor] = []  # tensors that were asked for their shapes
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Note one function and call it."""
         name = getattr(func, "__name__", "")
         attribute = getattr(getattr(func, "__self__", None), "__name__", "")
         if name in ("size", "__len__", "numel") or (name == "__get__" and attribute == "shape"):
-            self.measured += [step for x in _tensors(args) if (step := step_of(x)) is not None]
+            self.measured += _tensors(args)
         if name in _OUTSIDE or (name == "__set__" and attribute == "data"):
             self.found.add("data" if name == "__set__" else name)
         return func(*args, **(kwargs or {}))
 
 
-def step_of(x: Tensor) -> int | None:
-    """The entry of a log that made a tensor, counted from 1; None if none did."""
-    return getattr(x, "_radnet_step", (None, None, None))[1]
+def steps_in(log: Log, tensors: Iterable[Tensor]) -> set[int]:
+    """The entries of a log, counted from 1, that made these tensors; those that were made elsewhere are left out."""
+    made = (getattr(x, "_radnet_step", None) for x in tensors)
+    return {step for run, step, _ in filter(None, made) if run.log is log}
 
 
 def origins(log: Log, step: int) -> set[str]:
