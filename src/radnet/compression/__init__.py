@@ -322,7 +322,7 @@ def _check_tensors(model: nn.Module) -> None:
             raise InvalidValue(
                 f"{name} is {p.dtype}, in which nothing can be computed; convert it to float16 or longer"
             )
-        if p.is_floating_point() and not bool(p.isfinite().all()):
+        if p.is_floating_point() and not bool(p.detach().isfinite().all()):
             raise InvalidValue(f"{where} holds NaN or infinite values; nothing was compressed")
 
 
