@@ -15,7 +15,8 @@ from radnet.compression.features import Features
 from radnet.compression.graph import Analysis
 from radnet.compression.growing import grow
 from radnet.compression.program import Step, Value
-from radnet.compression.spans import AffineSet, Columns, Lazy, Names, Part, span_basis, stacked
+from radnet.compression.ranks import Columns, span_basis
+from radnet.compression.spans import AffineSet, Lazy, Names, Part, stacked
 from radnet.compression.surgery import changes
 
 

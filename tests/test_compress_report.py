@@ -492,11 +492,23 @@ def test_a_reason_quotes_the_operation_and_its_line():
     assert space.why == f"aten.abs.default {quoted}"
 
 
-def test_a_model_that_relies_on_a_width_is_refused():
-    with pytest.raises(
-        ValueError, match=r"Wide: the smaller model does not run \(sixteen, please\); its forward relies"
-    ):
-        radnet.compress(Wide(), torch.randn(8, 3))
+def test_a_width_that_a_model_relies_on_stays():
+    (space, _) = radnet.compress(Wide(), torch.randn(8, 3)).spaces
+    assert space.after == 16
+    assert space.why == "forward asks for the shape of what rho gives, or of something made of it"
+
+
+def test_a_model_that_relies_on_a_width_in_a_way_nobody_sees_is_refused():
+    class Sized(Wide):
+        def forward(self, x):
+            h = self.rho(self.a(x))
+            if vars(self.a)["out_features"] != 16:
+                raise RuntimeError("sixteen, please")
+            return self.b(h)
+
+    message = r"Sized: the smaller model does not run \(sixteen, please\); its forward relies"
+    with pytest.raises(ValueError, match=message):
+        radnet.compress(Sized(), torch.randn(8, 3))
 
 
 # --- the hull of data

@@ -119,7 +119,7 @@ def test_a_zero_on_the_diagonal_counts_as_positive():
     assert R[0, 0] == 0
     torch.testing.assert_close(Q.mT @ Q, torch.eye(2, dtype=torch.float64))
     torch.testing.assert_close(Q @ R, A)
-    assert linalg._signs(torch.tensor([0.0, -0.0, -1.0, 2.0])).tolist() == [1, 1, -1, 1]
+    assert linalg.signs(torch.tensor([0.0, -0.0, -1.0, 2.0])).tolist() == [1, 1, -1, 1]
 
 
 def test_complete_basis_keeps_the_given_columns_to_the_last_bit(generator):

@@ -54,7 +54,7 @@ def signed_qr(A: Float[Tensor, "n m"]) -> QR:
             [ 0.,  2.]])
     """
     Q, R = torch.linalg.qr(A, mode="reduced")
-    s = _signs(R.diagonal())
+    s = signs(R.diagonal())
     return QR(Q * s, (R * s.unsqueeze(1)).triu())
 
 
@@ -75,7 +75,7 @@ def sparsest_first(A: Float[Tensor, "n m"]) -> Tensor | None:
     return None if bool((order == torch.arange(len(order), device=order.device)).all()) else order
 
 
-def _signs(diagonal: Tensor) -> Tensor:
+def signs(diagonal: Tensor) -> Tensor:
     """-1 where the entry is negative, +1 elsewhere: the sign of 0 is +1."""
     return torch.where(diagonal < 0, -torch.ones_like(diagonal), torch.ones_like(diagonal))
 

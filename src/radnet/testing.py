@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from .errors import InvalidType, InvalidValue
 from .linalg import haar_orthogonal
-from .measuring import DRAWS, TIMES_CONDITIONING, ULPS, copied, in_float64, nudged
+from .measuring import DRAWS, TIMES_CONDITIONING, ULPS, as_rows, differences, nudged
 from .rescaling import block_sizes
+from .running import copied, in_float64
 
 __all__ = [
     "DRAWS", "TIMES_CONDITIONING", "ULPS", "FunctionalGap", "assert_commutes_with_rotations", "assert_same_function",
@@ -83,17 +84,12 @@ def gap_of(a: Tensor, b: Tensor) -> FunctionalGap:
     if not a.is_floating_point():
         raise InvalidType(f"the functions return {a.dtype}; a gap needs floating point")
     eps = torch.finfo(a.dtype).eps
-    a, b = _as_rows(a).double(), _as_rows(b).double()
-    same = (a == b) | (a.isnan() & b.isnan())
-    difference = torch.where(same, 0.0, (a - b).abs()).nan_to_num(nan=float("inf"))
+    a, b = as_rows(a), as_rows(b)
+    difference = differences(a, b)
     if difference.numel() == 0:
         return FunctionalGap(0.0, 0.0, 0.0, eps, difference.new_zeros(a.shape[0]))
     scale = float(a[a.isfinite()].abs().max()) if a.isfinite().any() else 0.0
     return FunctionalGap(float(difference.max()), float(difference.mean()), scale, eps, difference.amax(dim=1))
-
-
-def _as_rows(values: Tensor) -> Tensor:
-    return values.reshape(-1, 1) if values.ndim < 2 else values.flatten(1)
 
 
 def conditioning(f: Function, x: Tensor, *, draws: int = DRAWS, generator: torch.Generator | None = None) -> Tensor:
@@ -113,11 +109,11 @@ def conditioning(f: Function, x: Tensor, *, draws: int = DRAWS, generator: torch
     True
     """
     with torch.no_grad():
-        reference = _as_rows((copied(f, torch.clone) if isinstance(f, nn.Module) else f)(x)).double()
+        reference = as_rows((copied(f, torch.clone) if isinstance(f, nn.Module) else f)(x))
         moved = torch.zeros(reference.shape[0], dtype=torch.float64, device=reference.device)
         for _ in range(draws):
             g = copied(f, lambda value: nudged(value, generator)) if isinstance(f, nn.Module) else f
-            nearby = _as_rows(g(nudged(x, generator))).double()
+            nearby = as_rows(g(nudged(x, generator)))
             change = torch.where(reference.isfinite() & nearby.isfinite(), (nearby - reference).abs(), 0.0)
             moved = torch.maximum(moved, change.amax(dim=1) if change.shape[1] else moved)
     return moved

@@ -1,6 +1,6 @@
 """Lossless compression: `compress` and what it returns.
 
-Paper: "Model compression". `chain` is Algorithm 1, `certificate` judges what comes out, `closed_form` is the remark on
+Paper: "Model compression". `chain` is Algorithm 1, `judging` judges what comes out, `closed_form` is the remark on
 networks without biases. For any other module: `exploring` runs copies of it on the given inputs and on `variations` of
 them and keeps what ran (`recording`), `program` and `exported` trace it, `memory` follows what is written in place,
 `trust` decides which modules are what they seem, `norms` folds norm layers, `graph` finds the spaces, `spans` what can
@@ -17,14 +17,16 @@ from torch import Tensor, nn
 
 from ..activations import RadialActivation
 from ..errors import InvalidType, InvalidValue, RadNetError
-from ..measuring import Call, as_float64, copied, run
 from ..network import NetworkT, RadNet
+from ..running import Call, as_float64, copied, run
 from .bases import SpaceReport
-from .certificate import Certificate, as_call, check_inputs, check_mode, does_not_run, judge, undisturbed, verify
+from .certificate import Certificate
 from .chain import qr_compress
 from .closed_form import ClosedForm, closed_form
 from .exploring import Explored, Explorer
 from .general import compress_model
+from .given import as_call, check_inputs, check_mode, does_not_run, undisturbed
+from .judging import judge, verify
 from .model import ModelCompression
 from .result import Compression, parameter_versions
 from .trust import stands_for

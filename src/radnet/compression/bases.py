@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .features import Entries, Feature, Space
 from .graph import Analysis, padded_with_zeros
-from .spans import Columns, beside, span_basis
+from .ranks import Columns, beside, span_basis
 
 #: a mark that is less than this share of what was added up in it counts as 0: it would be divided by
 LEAST_MARK = 1e-6

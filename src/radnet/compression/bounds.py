@@ -43,7 +43,8 @@ from .lengths import (
 )
 from .lipschitz import growth, lipschitz, longest, own_eps
 from .program import Step, Value, rms_norm
-from .spans import AffineSet, span_basis
+from .ranks import span_basis
+from .spans import AffineSet
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from ..activations import RadialActivation
 from ..errors import InvalidValue
-from ..measuring import ULPS, Call, Precision, Ran
+from ..measuring import ULPS
 from ..rescaling import block_sizes
+from ..running import Call, Precision, Ran
 from .program import whole_modules
 from .recording import Log, Outside, Recorder, essence, loops, origins, steps_in
 from .trust import CONVOLUTIONS, class_of
@@ -151,15 +152,20 @@ class Explorer:
         where = ""
         if essence(own.recorded(call).log) != essence(log):
             where = "in float64 its forward does something else than in its own dtype"
-        try:  # how often does not matter: a profile is tried out to see whether it is being trained
-            if essence(own.recorded(call, gradients=True).log).keys() != essence(log).keys():
-                where = where or "with gradients its forward does something else than without"
-        except Exception:  # writing into inputs that have gradients, say
-            where = where or ""
+        elif not self._same_with_gradients(own, call, log):
+            where = "with gradients its forward does something else than without"
         if where:
             raise InvalidValue(
                 f"{type(self.model).__name__}: {where}, so there are two functions to keep. Nothing was changed"
             )
+
+    @staticmethod
+    def _same_with_gradients(own: Explorer, call: Call, log: Log) -> bool:
+        """Whether the same operations run; how often not: a profile is tried out to see whether it is being trained."""
+        try:
+            return essence(own.recorded(call, gradients=True).log).keys() == essence(log).keys()
+        except Exception:  # writing into inputs that have gradients, say
+            return True
 
     def _others(self, call: Call, base: Call, data: bool, arguments: bool) -> Iterator[Call]:
         yield from mixtures(call, self.generator) if data else other_inputs(call, self.generator)
@@ -232,13 +238,9 @@ class Explorer:
         at_jump = torch.zeros(call.rows, dtype=torch.bool)
 
         def look(m: nn.Module, v: Any) -> None:
-            if (
-                isinstance(m, RadialActivation)
-                and m.jumps
-                and isinstance(v, Tensor)
-                and v.ndim
-                and len(v) == len(at_jump)
-            ):
+            if not isinstance(m, RadialActivation) or not m.jumps or not isinstance(v, Tensor):
+                return
+            if v.ndim and len(v) == len(at_jump):
                 at_jump.logical_or_(near_jump(m, v, self.eps).cpu())
 
         with recorder.whole(whole_modules(self.copy), look):

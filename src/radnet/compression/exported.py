@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-from ..measuring import Call, Float64, as_float64, restored
+from ..running import Call, Float64, as_float64, restored
 from .memory import CHANGED, Step, Value, Values, Watched, steps_of
 from .operations import (
     UNKNOWN,

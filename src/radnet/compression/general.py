@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidValue
-from ..measuring import Call, copied
+from ..running import Call, copied
 from .bases import Layout, SpaceReport, lay_out, reports
 from .bounds import Bound, bound
 from .exploring import Explored, Explorer
@@ -22,9 +22,10 @@ from .memory import Step
 from .norms import fold
 from .picture import Edge
 from .program import trace_recorded
+from .ranks import basis_of
 from .recording import missing
 from .rewriting import rewritten
-from .spans import AffineSet, basis_of
+from .spans import AffineSet
 from .surgery import Change, block_widths, changes, install
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -207,10 +208,13 @@ def _asked(analysis: Analysis, explored: Explored) -> Iterator[tuple[Feature, st
             feature = use.reads if name.startswith("in_") else use.writes
             if feature is not None:
                 yield feature, f"forward asks for {path}.{name}"
-        if path in explored.kept and use.writes is not None:
-            yield use.writes, f"what {path} gives, or something made of it, is kept on the model"
-        if path in explored.pinned and use.writes is not None:
-            yield use.writes, f"forward asks for the shape of what {path} gives, or of something made of it"
+    made = [(use.step.path or "", use.writes) for use in analysis.uses]
+    made += [(step.path or "", out) for step, _, _, out in analysis.radial]
+    for path, out in made:
+        if path in explored.kept and out is not None:
+            yield out, f"what {path} gives, or something made of it, is kept on the model"
+        if path in explored.pinned and out is not None:
+            yield out, f"forward asks for the shape of what {path} gives, or of something made of it"
 
 
 def _edges(analysis: Analysis, layout: Layout) -> Iterator[Edge]:

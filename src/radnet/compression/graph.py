@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from ..rescaling import block_sizes
 from .features import Entries, Feature, Features, Ingredient
 from .memory import Step, Value
-from .spans import AffineSet, Columns, Lazy, Names, Part, double, stacked, total
+from .ranks import Columns
+from .spans import AffineSet, Lazy, Names, Part, double, stacked, total
 
 __all__ = ["Analysis", "Hulls", "Use", "double", "padded_with_zeros"]
 

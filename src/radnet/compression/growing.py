@@ -12,7 +12,7 @@ from torch import Tensor
 from .bases import Layout, Run, at_edges
 from .features import Feature
 from .graph import Analysis
-from .spans import judged
+from .ranks import judged
 
 
 def grow(analysis: Analysis, layout: Layout, shared: set[Feature]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..measuring import Call, copied, run
+from ..running import Call, copied, run
 from .bases import SpaceReport
 from .bounds import Bound
 from .certificate import Certificate

@@ -25,7 +25,7 @@ from torch import Tensor, fx, nn
 
 from ..activations import RadialActivation
 from ..errors import InvalidValue
-from ..measuring import Call, Precision, as_float64, attributes, copied, restored, run_in_float64
+from ..running import Call, Precision, as_float64, attributes, copied, restored, run_in_float64
 from .memory import CHANGED, Step, Value, Values, Watched, steps_of
 from .operations import Kind, Operation, adaptive_kind, argument, flatten_kind, function_kind, pool_kind
 from .recording import Log, Recorder

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..measuring import Mode
+from ..running import Mode
 
 #: operations whose whole numbers are lengths or places along an axis, which may differ between runs of one program
 _SIZED = (

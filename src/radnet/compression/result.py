@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ..errors import StaleResult
 from ..linalg import pad
-from ..measuring import copied
 from ..network import NetworkT, RadNet
+from ..running import copied
 from ..symmetry import OrthogonalAction
 from .certificate import Certificate
 from .chain import ReducedChain, complete_bases, transform

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import fx, nn
 
-from ..measuring import Call
+from ..running import Call
 from .bases import Layout
 from .features import Feature
 from .graph import Analysis

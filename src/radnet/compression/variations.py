@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..measuring import Call
+from ..running import Call
 
 #: what scaled rows are multiplied by, in turns with fresh normal rows and rows of zeros
 SCALES = (1e3, 1e-3)

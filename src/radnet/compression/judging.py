@@ -1,0 +1,347 @@
+"""Whether two models are the same function: `judge` and `verify`, which give a `Certificate`.
+
+Equality is a statement about functions, so it is judged in float64, row by row and output by output, on the given
+inputs and on others like them (`judge` for a small model that still has its float64 weights, `verify` for weights that
+have been rounded). What the dtype that ships does is measured beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import InvalidType, InvalidValue
+from ..measuring import (
+    DRAWS,
+    TIMES_CONDITIONING,
+    TIMES_DECOMPOSED,
+    ULPS,
+    Gap,
+    as_rows,
+    differences,
+    gap_by_rows,
+    nudged,
+)
+from ..running import Call, Precision, Ran, as_float64, copied, run
+from .certificate import Certificate
+from .exploring import Explored, Explorer, Tried, shapes_tried
+from .given import as_call, check_inputs, check_mode, does_not_run, undisturbed
+from .variations import redrawn
+
+Nudge = Callable[[Tensor], Tensor]  # a tensor of the original, one ulp off, in the precision of the judge
+
+
+class _Judge:
+    """Compares what two models give, call by call."""
+
+    def __init__(self, original: nn.Module, small: nn.Module, precision: Precision, nudge: Nudge, times: int) -> None:
+        self.original, self.precision, self.nudge, self.times = original, precision, nudge, times
+        self.small = precision.copy(small)
+        self.eps = torch.finfo(torch.float64).eps if precision.float64 else shipped_eps(original)
+        self.conditioning = 0.0
+        self.judged = self.excused = 0
+        self.failures: list[str] = []
+        self.differ: list[Tried] = []  # the calls at which the two are not the same
+        self.last: dict[str, Tensor] = {}
+
+    def compare(self, tried: Tried) -> tuple[dict[str, Gap], Tensor, Tensor]:
+        """The gaps of a call by outputs, the rows that fail, and those whose numbers are not finite alike."""
+        call, rows = tried.call, tried.call.rows
+        other = self.precision.run(self.small, call)
+        self.last = self.last or other.tensors  # of the given inputs, which come first
+        gaps = _gaps(tried.ran, other)
+        allowed = {name: ULPS * self.eps * gap.scale for name, gap in gaps.items()}
+        beyond = {name: self._judged(gap, tried.at_jump) & ~(gap.rows <= allowed[name]) for name, gap in gaps.items()}
+        self.judged += rows - int(tried.at_jump.sum())
+        if any(bool(b.any()) for b in beyond.values()):
+            beyond, allowed = self._excuse(tried, gaps, beyond, allowed)
+        failed, broken = torch.zeros(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.bool)
+        if any(bool(bad.any()) for bad in beyond.values()):
+            self.differ.append(tried)
+        for name, bad in beyond.items():
+            failed |= _of_call(bad, rows)
+            broken |= _of_call(bad & gaps[name].rows.isinf(), rows)
+            if bool(bad.any()):
+                worst = int(torch.where(bad, gaps[name].rows, -1.0).argmax())
+                self.failures.append(
+                    f"{name} differs at {call.what}: row {worst} by {float(gaps[name].rows[worst]):.3g}, allowed "
+                    f"{float(allowed[name][worst]):.3g}"
+                )
+        return gaps, failed, broken
+
+    @staticmethod
+    def _judged(gap: Gap, at_jump: Tensor) -> Tensor:
+        """Which rows of an output count; those that are not rows of the inputs count if no row is at a jump."""
+        if len(gap.rows) == len(at_jump):
+            return ~at_jump.to(gap.rows.device)
+        return torch.full_like(gap.rows, not bool(at_jump.any()), dtype=torch.bool)
+
+    def _excuse(
+        self, tried: Tried, gaps: dict[str, Gap], beyond: dict[str, Tensor], allowed: dict[str, Tensor]
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Take back what one ulp in weights and inputs explains; draws are made only as long as a row needs one."""
+        before = self._rows(beyond, tried)
+        D = {name: torch.zeros_like(gap.rows) for name, gap in gaps.items()}
+        inputs = self.precision.inputs(tried.call)
+        modes = self.precision.modes()
+        for _ in range(DRAWS):
+            near = run(copied(self.original, self.nudge), inputs.mapped(self._nudged_input(tried.call)), modes)
+            for name, change in _changes(tried.ran, near).items():
+                if name in D and len(change) == len(D[name]):
+                    D[name] = torch.maximum(D[name], change)
+            beyond = {name: bad & ~(gaps[name].rows <= self.times * D[name]) for name, bad in beyond.items()}
+            if not any(bool(bad.any()) for bad in beyond.values()):
+                break
+        self.conditioning = max(self.conditioning, *(float(d.max()) if d.numel() else 0.0 for d in D.values()))
+        self.excused += int((before & ~self._rows(beyond, tried)).sum())
+        return beyond, {name: torch.maximum(allowed[name], self.times * D[name]) for name in allowed}
+
+    @staticmethod
+    def _rows(beyond: dict[str, Tensor], tried: Tried) -> Tensor:
+        rows = torch.zeros(tried.call.rows, dtype=torch.bool)
+        for bad in beyond.values():
+            rows |= _of_call(bad, tried.call.rows)
+        return rows
+
+    def _nudged_input(self, call: Call) -> Nudge:
+        """One ulp of what was given, for inputs that are already in the precision of the judge."""
+        given = iter(call.tensors)
+        return lambda _: self.nudge(next(given))
+
+
+def _of_call(bad: Tensor, rows: int) -> Tensor:
+    """Bad rows of an output as rows of the inputs; all of them if the output has others."""
+    bad = bad.cpu()
+    return bad if len(bad) == rows else torch.full((rows,), bool(bad.any()))
+
+
+def _gaps(a: Ran, b: Ran) -> dict[str, Gap]:
+    """For everything that a call gives, how far it is from what the other gives."""
+    missing = a.found.keys() ^ b.found.keys()
+    if missing:
+        raise InvalidValue(f"one model gives {sorted(missing)[0]} and the other does not; nothing to compare")
+    found: dict[str, Gap] = {}
+    for name, x in a.found.items():
+        y = b.found[name]
+        if isinstance(x, float) and isinstance(y, float):
+            x, y = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            found[name] = _exactly(bool(type(x) is type(y) and (x is y or _equal(x, y))))
+            continue
+        if x.shape != y.shape:
+            shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
+            raise InvalidValue(f"the models return shapes {shapes} as {name}; nothing to compare")
+        if x.is_floating_point() or x.is_complex():
+            found[name] = gap_by_rows(x, y)
+        else:
+            different = (as_rows(x) != as_rows(y)).any(dim=1)
+            rows = torch.where(different, torch.inf, 0.0).to(torch.float64)
+            found[name] = Gap(rows, torch.zeros_like(rows))
+    return found
+
+
+def _equal(x: Any, y: Any) -> bool:
+    if not isinstance(x, bool | int | str | bytes | torch.Size | torch.dtype | torch.device):
+        return True  # an object without numbers that we could open
+    return bool(x == y)
+
+
+def _exactly(same: bool) -> Gap:
+    return Gap(torch.tensor([0.0 if same else torch.inf], dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
+
+
+def _changes(a: Ran, b: Ran) -> dict[str, Tensor]:
+    """How far every row of every output moves; infinitely if it holds whole numbers and they change."""
+    found: dict[str, Tensor] = {}
+    for name, x in a.tensors.items():
+        y = b.found.get(name)
+        if not isinstance(y, Tensor) or y.shape != x.shape:
+            continue
+        u, v = as_rows(x), as_rows(y)
+        change = torch.where(u.isfinite() & v.isfinite(), (u - v).abs(), 0.0)
+        largest = change.amax(dim=1) if change.shape[1] else change.new_zeros(len(change))
+        whole = not (x.is_floating_point() or x.is_complex())
+        found[name] = torch.where(largest > 0, torch.inf, 0.0).to(largest) if whole else largest
+    return found
+
+
+def judge(
+    original: nn.Module,
+    small: nn.Module,
+    inputs: Any,
+    *,
+    shipped: nn.Module | None = None,
+    explored: Explored | None = None,
+    generator: torch.Generator | None = None,
+) -> Certificate:
+    """Whether a small model with float64 weights is the same function as the original, whatever dtype that has.
+
+    Each row of each output is within ``max(64 eps scale(row), 100 D(x))`` in float64, on the given inputs and on those
+    others that the original accepts; D is what one ulp of float64 in weights and inputs does to the original.
+
+    Parameters
+    ----------
+    original, small : nn.Module
+        Neither is changed.
+    inputs : Tensor, or tuple with one entry for each argument
+    shipped : nn.Module, optional
+        The small model in the dtype that ships, for the figures beside the verdict; the small one itself by default.
+    explored : Explored, optional
+        What is already known of the original.
+    generator : torch.Generator, optional
+        For other inputs and for the perturbations behind D.
+    """
+    generator = generator if generator is not None else torch.Generator().manual_seed(0)
+    call = as_call(inputs)
+    explorer = Explorer(original, generator)
+    if explored is not None:
+        explorer.precision = explored.precision
+    explored = explored if explored is not None else explorer.explore(call)
+    float64 = explored.precision.float64
+
+    def nudge(value: Tensor) -> Tensor:
+        return nudged(as_float64(value) if float64 else value, generator)
+
+    judging = _Judge(original, small, explored.precision, nudge, TIMES_DECOMPOSED)
+    certificate = _certificate(judging, explorer, explored, original, small if shipped is None else shipped)
+    explored.differ = judging.differ
+    return certificate
+
+
+def verify(
+    a: nn.Module, b: nn.Module, inputs: Tensor | Sequence[Any], *, generator: torch.Generator | None = None
+) -> Certificate:
+    """Measure how equal two modules are on the given inputs; `radnet.verify` says more, and takes files too."""
+    for name, model in (("first", a), ("second", b)):
+        if not isinstance(model, nn.Module):
+            raise InvalidType(f"verify needs two modules; the {name} is a {type(model).__name__}")
+        check_mode(model, name)
+    call = as_call(inputs)
+    check_inputs(call)
+    generator = generator if generator is not None else torch.Generator().manual_seed(0)
+    with undisturbed():
+        explorer = Explorer(a, generator)
+        explorer.eps = shipped_eps(a)
+        try:
+            explored = explorer.explore(call, exact=False)
+        except InvalidValue:
+            raise
+        except Exception as error:
+            raise does_not_run(a, call, error) from error
+        float64 = explored.precision.float64
+        if not explored.given.ran.tensors:
+            raise InvalidType(f"{type(a).__name__} gives no tensor; there is nothing to compare")
+
+        def nudge(value: Tensor) -> Tensor:
+            moved = nudged(value.detach(), generator)
+            return as_float64(moved) if float64 else moved
+
+        try:
+            return _certificate(_Judge(a, b, explored.precision, nudge, TIMES_CONDITIONING), explorer, explored, a, b)
+        except InvalidValue:
+            raise
+        except Exception as error:
+            raise InvalidValue(
+                f"the second model does not run on the inputs of the first ({type(error).__name__}: {error})"
+            ) from error
+
+
+def _certificate(
+    judging: _Judge, explorer: Explorer, explored: Explored, original: nn.Module, shipped: nn.Module
+) -> Certificate:
+    given = explored.given
+    gaps, failed, broken = judging.compare(given)
+    at_jump = int(given.at_jump.sum())
+    for tried in (*_drawn_anew(explorer, given), *explored.others):
+        try:
+            _, bad, not_alike = judging.compare(tried)
+        except Exception as error:  # it runs on these inputs, the other does not
+            judging.failures.append(f"the other model fails at {tried.call.what} ({type(error).__name__}: {error})")
+            judging.differ.append(tried)
+            continue
+        if tried.call.what == REDRAWN:
+            failed[given.at_jump] |= bad
+            broken[given.at_jump] |= not_alike
+    F, G = run(copied(original, torch.clone), given.call), run(copied(shipped, torch.clone), given.call)
+    own = {name: x for name, x in F.tensors.items() if x.is_floating_point() or x.is_complex()}
+    in_dtype = {name: gap for name, gap in _gaps(F, G).items() if name in own}
+    not_finite = torch.zeros(given.call.rows, dtype=torch.bool)
+    for name, x in own.items():
+        lost = (as_rows(x).isfinite() & ~as_rows(G.tensors[name]).isfinite()).any(dim=1)
+        overflows = (as_rows(given.ran.tensors[name]).isfinite() & ~as_rows(x).isfinite()).any(dim=1)
+        not_finite |= _of_call(lost | overflows, given.call.rows)
+        if bool(lost.any()):
+            judging.failures.append(f"{name} is not finite in {_name(x.dtype)} where the original is")
+    dtype = next((x.dtype for x in own.values()), torch.get_default_dtype())
+    scale = _largest(as_rows(x).abs().where(as_rows(x).isfinite(), 0.0) for x in own.values())
+    max_gap = _largest(gap.rows for gap in in_dtype.values())
+    unit = torch.finfo(dtype).eps * scale if dtype.is_floating_point else 0.0
+    floats = [name for name, x in given.ran.tensors.items() if x.is_floating_point() or x.is_complex()]
+    return Certificate(
+        rows=given.call.rows,
+        dtype=_name(dtype),
+        max_gap=max_gap,
+        mean_gap=_mean((F.tensors[name], G.tensors[name]) for name in own),
+        max_gap64=_largest(gap.rows for name, gap in gaps.items()),
+        mean_gap64=_mean((given.ran.tensors[name], judging.last[name]) for name in floats),
+        scale=scale,
+        ulps=max_gap / unit if unit > 0 else (0.0 if max_gap == 0 else float("inf")),
+        conditioning=judging.conditioning,
+        rows_at_jump=at_jump,
+        rows_ill_conditioned=judging.excused,
+        rows_failed=int((failed | not_finite).sum()),
+        rows_not_finite=int((broken | not_finite).sum()),
+        rows_judged=judging.judged,
+        rounding=_largest(
+            (as_rows(x) - as_rows(given.ran.tensors[name])).abs().nan_to_num(nan=0.0, posinf=0.0)
+            for name, x in own.items()
+            if given.ran.tensors[name].shape == x.shape
+        ),
+        judged_in="float64" if explored.precision.float64 else _name(dtype),
+        tried=tuple(shapes_tried(explored)),
+        failures=tuple(judging.failures),
+    )
+
+
+REDRAWN = "rows drawn anew"
+
+
+def _drawn_anew(explorer: Explorer, given: Tried) -> list[Tried]:
+    """Rows that came near a jump, a little elsewhere; as long as some of them are still there, again."""
+    if not bool(given.at_jump.any()):
+        return []
+    index = given.at_jump.nonzero()[:, 0]
+    for _ in range(4):
+        call = redrawn(given.call, index, explorer.generator, REDRAWN)
+        try:
+            tried = explorer.recorded(call)
+        except Exception:
+            return []
+        if not bool(tried.at_jump.any()):
+            break
+    return [tried]
+
+
+def _largest(tensors: Any) -> float:
+    return max((float(x.max()) for x in tensors if x.numel()), default=0.0)
+
+
+def _mean(pairs: Any) -> float:
+    total, count = 0.0, 0
+    for x, y in pairs:
+        total += float(differences(as_rows(x), as_rows(y)).sum())
+        count += x.numel() * (2 if x.is_complex() else 1)
+    return total / count if count else 0.0
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def shipped_eps(model: nn.Module) -> float:
+    """The eps of the shortest dtype among the parameters."""
+    dtypes = [p.dtype for p in model.parameters() if p.is_floating_point()]
+    return max((torch.finfo(dtype).eps for dtype in dtypes), default=torch.finfo(torch.float32).eps)

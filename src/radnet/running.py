@@ -1,0 +1,338 @@
+"""Run a model without touching it, in its own numbers or in float64.
+
+Everything works on structural copies (`copied`), so that the caller's model is the same at every moment, also for
+another thread that uses it meanwhile, and on clones of the inputs. In float64 (`Precision`, `in_float64`) a model is
+the function it stands for: parameters, buffers and inputs are float64, and every conversion to a shorter floating-point
+dtype inside its forward is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .errors import InvalidValue
+
+SHORT = (torch.float16, torch.bfloat16, torch.float32)
+_DEEPEST = 6  # how far into nested outputs and attributes tensors are looked for
+
+
+# --- inputs
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """Arguments of a model, which may be nested, and a word on what they are."""
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    what: str = "the given inputs"
+
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Call:
+        """The same call with every tensor changed.
+
+        >>> Call((torch.ones(2), 3)).mapped(torch.neg).args
+        (tensor([-1., -1.]), 3)
+        """
+
+        def change_one(x: Any) -> Any:
+            return change(x) if isinstance(x, Tensor) else x
+
+        return Call(tree_map(change_one, self.args), tree_map(change_one, dict(self.kwargs)), self.what)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All tensors among the arguments."""
+        return [x for x in tree_leaves((self.args, dict(self.kwargs))) if isinstance(x, Tensor)]
+
+    @property
+    def rows(self) -> int:
+        """The length of the first axis of the first tensor that has one; 1 if none has."""
+        return next((len(x) for x in self.tensors if x.ndim), 1)
+
+    def with_rows(self, index: Tensor, what: str) -> Call:
+        """The given rows of every tensor that has as many as the first; the others stay."""
+        rows = self.rows
+        return dataclasses.replace(self.mapped(lambda x: x[index] if x.ndim and len(x) == rows else x), what=what)
+
+
+# --- copies of a model
+
+
+def copied(model: nn.Module, change: Callable[[Tensor], Tensor]) -> Any:
+    """A copy that shares no module and no tensor with the model; its parameters and buffers are ``change`` of them.
+
+    What is shared within the model (tied weights, modules under two names) is shared within the copy.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> copied(layer, torch.Tensor.double).weight.dtype, layer.weight.dtype
+    (torch.float64, torch.float32)
+    """
+    memo: dict[int, Any] = {}
+    kept = []  # ids are only good as long as their objects live
+    for m in model.modules():
+        for p in m._parameters.values():
+            if p is not None and id(p) not in memo and type(p) is nn.Parameter:
+                memo[id(p)] = nn.Parameter(_changed(p, change), requires_grad=p.requires_grad)
+        for b in m._buffers.values():
+            if b is not None and id(b) not in memo:
+                memo[id(b)] = _changed(b, change)
+        for _, value in attributes(m):  # results of earlier calls: deepcopy refuses tensors that have a history
+            if isinstance(value, Tensor) and value.grad_fn is not None and id(value) not in memo:
+                memo[id(value)] = _changed(value, change)
+                kept.append(value)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own, about itself
+            twin = copy.deepcopy(model, memo)
+    except Exception as error:
+        raise InvalidValue(
+            f"{type(model).__name__} cannot be copied ({type(error).__name__}: {error}), and measuring works on "
+            "copies; take out of the model what copy.deepcopy refuses"
+        ) from error
+    shared = {id(m) for m in model.modules()} & {id(m) for m in twin.modules()}
+    if shared:
+        raise InvalidValue(f"{type(model).__name__} cannot be copied: its __deepcopy__ gives parts of itself")
+    return twin
+
+
+def _changed(value: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    value = value.detach()
+    found = change(value)
+    shared = found is value or found.untyped_storage()._cdata == value.untyped_storage()._cdata
+    return found.clone() if shared else found
+
+
+def as_float64(value: Tensor) -> Tensor:
+    """In float64 if it is floating point; as it is otherwise."""
+    return value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
+
+
+def attributes(m: nn.Module) -> Iterator[tuple[str, Any]]:
+    """What a module keeps beside parameters, buffers and parts, containers opened: names and values."""
+    for name, value in vars(m).items():
+        if name not in _TORCHS_OWN:
+            yield from _opened(name, value, _DEEPEST)
+
+
+_TORCHS_OWN = frozenset(vars(nn.Module()))
+
+
+def _opened(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """A value, or if it is a container what is in it."""
+    if isinstance(value, Tensor | nn.Module) or depth == 0:
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _opened(f"{name}[{key!r}]", part, depth - 1)
+    elif isinstance(value, list | tuple):
+        names = getattr(value, "_fields", range(len(value)))
+        for key, part in zip(names, value, strict=False):
+            yield from _opened(f"{name}.{key}" if isinstance(key, str) else f"{name}[{key}]", part, depth - 1)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for f in dataclasses.fields(value):
+            yield from _opened(f"{name}.{f.name}", getattr(value, f.name, None), depth - 1)
+    elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type):
+        for key, part in vars(value).items():
+            yield from _opened(f"{name}.{key}", part, depth - 1)
+    else:
+        yield name, value
+
+
+# --- evaluation
+
+
+class Mode(TorchDispatchMode):
+    """Sees every operation while it lasts. Its own work is never compiled, so torch's compiler need not be imported."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class Float64(Mode):
+    """While this lasts, nothing is computed in a shorter floating-point dtype than float64.
+
+    Conversions to a shorter dtype become conversions to float64, tensors made in a shorter dtype are made in float64.
+
+    >>> with Float64():
+    ...     torch.ones(2).half().dtype
+    torch.float64
+    """
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operation with the lengthened dtypes."""
+        args, kwargs = (tuple(map(_longer, args)), {name: _longer(x) for name, x in (kwargs or {}).items()})
+        if any(a.alias_info is not None for a in func._schema.arguments):
+            return func(*args, **kwargs)
+        args, kwargs = _lengthened(args), {name: _lengthened(x) for name, x in kwargs.items()}
+        return _lengthened(func(*args, **kwargs))
+
+
+def _longer(x: Any) -> Any:
+    return torch.float64 if isinstance(x, torch.dtype) and x in SHORT else x
+
+
+def _lengthened(x: Any) -> Any:
+    """Tensors in float64, also in the lists and tuples that operations take and give."""
+    if isinstance(x, Tensor):
+        return x.to(torch.float64) if x.dtype in SHORT else x
+    return type(x)(map(_lengthened, x)) if type(x) in (list, tuple) else x
+
+
+class Ran(NamedTuple):
+    """What a call of a model gave: its outputs and the tensors it left on its modules, by name; numbers too."""
+
+    found: dict[str, Any]
+    keeps: bool = False  # whether something on its modules is another than before
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """Only the tensors."""
+        return {name: value for name, value in self.found.items() if isinstance(value, Tensor)}
+
+
+def run(
+    model: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: bool = False, restore: bool = True
+) -> Ran:
+    """Call a copy of a model on copies of the inputs; ``modes`` see every operation.
+
+    With ``restore`` the copy is afterwards what it was before: buffers that forward writes into, tensors and lists that
+    it keeps, so that every call starts from the same state.
+
+    >>> list(run(nn.Linear(2, 1), Call((torch.ones(3, 2),))).found)
+    ['output']
+    """
+    call = call.mapped(lambda x: x.detach().clone())
+    with torch.set_grad_enabled(gradients), restored(model) if restore else contextlib.nullcontext():
+        before, plain = _state(model), _plain(model)
+        with contextlib.ExitStack() as stack:
+            for mode in modes:
+                stack.enter_context(mode)
+            output = model(*call.args, **call.kwargs)
+        found = dict(_opened("output", output, _DEEPEST))
+        for name, (value, version) in _state(model).items():
+            if name not in before or before[name][0] is not value or before[name][1] != version:
+                found[name] = value.detach().clone()
+                vars(found[name]).update(vars(value))  # what a mode has noted on it
+        keeps = _plain(model) != plain or any(not name.startswith("output") for name in found)
+    return Ran(found, keeps)
+
+
+@contextlib.contextmanager
+def restored(model: nn.Module) -> Iterator[None]:
+    """Afterwards the modules keep what they kept before, and their buffers hold what they held."""
+    kept = [(m, dict(vars(m)), dict(m._buffers), _contents(m)) for m in model.modules()]
+    buffers = [(b, b.detach().clone(), b._version) for b in model.buffers()]
+    try:
+        yield
+    finally:
+        for m, attributes_before, buffers_before, contents in kept:
+            vars(m).clear()
+            vars(m).update(attributes_before)
+            m._buffers.clear()
+            m._buffers.update(buffers_before)
+            for container, items in contents:
+                container.clear()
+                container.extend(items) if isinstance(container, list) else container.update(items)
+        with torch.no_grad():
+            for b, value, version in buffers:
+                if b._version != version:
+                    b.copy_(value)
+
+
+def _contents(m: nn.Module) -> list[tuple[Any, Any]]:
+    """The containers among a module's own attributes and in objects there, with copies of what is in them."""
+    found: list[tuple[Any, Any]] = []
+    todo = [(value, _DEEPEST) for name, value in vars(m).items() if name not in _TORCHS_OWN]
+    while todo:
+        value, depth = todo.pop()
+        if isinstance(value, list | dict | set):
+            found.append((value, value.copy()))
+            inner = value.values() if isinstance(value, dict) else value
+        elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, Tensor | type):
+            found.append((vars(value), dict(vars(value))))
+            inner = vars(value).values()
+        else:
+            continue
+        if depth:
+            todo += [
+                (part, depth - 1) for part in inner if not isinstance(part, Tensor | nn.Module | int | float | str)
+            ]
+    return found
+
+
+def _state(model: nn.Module) -> dict[str, tuple[Tensor, int]]:
+    """The tensors that stand on modules beside their parameters, each with the number of times it was written into."""
+    found: dict[str, tuple[Tensor, int]] = {}
+    for path, m in model.named_modules():
+        for name, value in (*m._buffers.items(), *attributes(m)):
+            if isinstance(value, Tensor):
+                found[f"{path}.{name}" if path else name] = (value, value._version)
+    return found
+
+
+def _plain(model: nn.Module) -> list[Any]:
+    """The numbers and words that stand on modules, and the names of what else does."""
+    own = [(path, *pair) for path, m in model.named_modules() for pair in attributes(m)]
+    return [(path, name, v if isinstance(v, bool | int | float | str) else None) for path, name, v in own]
+
+
+def run_in_float64(model64: nn.Module, call: Call, modes: Sequence[Mode] = ()) -> Ran:
+    """Call a copy whose tensors are float64 (`copied` with `as_float64`) on the inputs in float64."""
+    return run(model64, call.mapped(as_float64), (Float64(), *modes))
+
+
+@dataclass(frozen=True)
+class Precision:
+    """In which numbers a model is evaluated: float64, or its own where float64 does not run."""
+
+    float64: bool = True
+
+    def copy(self, model: nn.Module) -> Any:
+        """A copy of the model with its numbers in this precision."""
+        return copied(model, as_float64 if self.float64 else torch.clone)
+
+    def inputs(self, call: Call) -> Call:
+        """The inputs in this precision."""
+        return call.mapped(as_float64 if self.float64 else torch.clone)
+
+    def modes(self) -> tuple[Mode, ...]:
+        """What has to last while a copy runs."""
+        return (Float64(),) if self.float64 else ()
+
+    def run(
+        self, copy: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: bool = False, restore: bool = True
+    ) -> Ran:
+        """Call a copy that `copy` made; see `run`."""
+        return run(copy, self.inputs(call), (*self.modes(), *modes), gradients=gradients, restore=restore)
+
+
+def in_float64(module: nn.Module) -> Callable[..., Any]:
+    """The module as a function in float64; the module itself is not changed.
+
+    >>> layer = nn.Linear(2, 1)
+    >>> in_float64(layer)(torch.zeros(1, 2)).dtype, layer.weight.dtype
+    (torch.float64, torch.float32)
+    """
+    wide = copied(module, as_float64)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        inputs = Call(args, kwargs).mapped(as_float64)
+        with Float64(), torch.no_grad():
+            return wide(*inputs.args, **inputs.kwargs)
+
+    return call
