@@ -272,17 +272,15 @@ def test_gradients_of_the_rescaling_are_finite_everywhere(dtype, eps):
 
 #: what `torch.onnx.export` translates, of all that a linear layer and a rescaling are made of
 KNOWN_TO_ONNX = {
-    *(
-        f"aten.{name}"
-        for name in (
-            "_assert_tensor_metadata.default", "abs.default", "add.Tensor", "amax.default", "clamp.default",
-            "detach.default", "div.Tensor", "full.default", "gt.Scalar", "le.Tensor", "linear.default", "lt.Scalar",
-            "mul.Tensor", "ones_like.default", "reciprocal.default", "sqrt.default", "square.default", "sub.Tensor",
-            "sum.dim_IntList", "to.dtype", "where.ScalarSelf", "where.self", "zeros_like.default",
-        )
-    ),
-    "<built-in function getitem>",
-    "wrap_with_set_grad_enabled",
+    f"aten.{name}"
+    for name in (
+        "__and__.Tensor", "_assert_tensor_metadata.default", "abs.default", "add.Tensor", "amax.default",
+        "clamp.default", "detach.default", "div.Tensor", "eq.Scalar", "full.default", "gt.Scalar",
+        "isfinite.default", "le.Tensor", "linear.default", "lt.Scalar", "mul.Tensor", "neg.default",
+        "ones_like.default", "reciprocal.default", "sqrt.default", "square.default", "sub.Tensor",
+        "sum.dim_IntList", "to.dtype", "where.Scalar", "where.ScalarOther", "where.ScalarSelf", "where.self",
+        "zeros_like.default",
+    )
 }  # fmt: skip
 
 

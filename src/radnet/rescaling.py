@@ -229,12 +229,14 @@ def ordinary_range(dtype: torch.dtype) -> tuple[float, float]:
 
 
 def origin(h: Profile, slope: Profile, t: Tensor) -> Origin:
-    """The convention at v = 0 for ``g(r) = h(r - t)``, as tensors, so that nothing waits for a device."""
-    with torch.no_grad():
-        at_zero, slope_at_zero = h(-t), slope(-t)
-        smooth = at_zero == 0
-        floor = torch.where(smooth, 0.0, math.sqrt(torch.finfo(t.dtype).tiny))
-        return Origin(floor, torch.where(smooth & slope_at_zero.isfinite(), slope_at_zero, 0.0))
+    """The convention at v = 0 for ``g(r) = h(r - t)``, as tensors, so that nothing waits for a device.
+
+    They are constants. `detach` says so rather than `torch.no_grad`, which torch.export takes out of a program again,
+    in time quadratic in the number of activations.
+    """
+    smooth, slope_at_zero = h(-t) == 0, slope(-t).detach()
+    floor = torch.where(smooth, 0.0, math.sqrt(torch.finfo(t.dtype).tiny))
+    return Origin(floor, torch.where(smooth & slope_at_zero.isfinite(), slope_at_zero, 0.0))
 
 
 def _power_of_two(v: Tensor, dim: int) -> Tensor:

@@ -195,11 +195,11 @@ def _compress_any(
     generator: torch.Generator,
 ) -> ModelCompression[ModelT]:
     _check_runs(model, call)
-    explored = None
+    follower = None
     while True:
-        options: Any = {"tol": tol, "data": data, "rewrite": rewrite, "generator": generator, "explored": explored}
+        options: Any = {"tol": tol, "data": data, "rewrite": rewrite, "generator": generator, "follower": follower}
         smaller = compress_model(model, call, **options)
-        explored = smaller.explored
+        explored, follower = smaller.explored, smaller.follower
         try:
             certificate = _certified(model, smaller.wide, smaller.network, explored, tol, generator)
             break

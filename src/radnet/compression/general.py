@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -23,7 +23,7 @@ from .norms import fold
 from .picture import Edge
 from .program import trace_recorded
 from .ranks import basis_of
-from .recording import missing
+from .recording import Log, missing
 from .rewriting import rewritten
 from .spans import AffineSet
 from .surgery import Change, block_widths, changes, install
@@ -41,7 +41,12 @@ class Smaller(Generic[ModelT]):
     traced_by: str
     bound: Bound | None
     edges: tuple[Edge, ...]
-    explored: Explored
+    follower: Follower
+
+    @property
+    def explored(self) -> Explored:
+        """What is known of the model."""
+        return self.follower.explored
 
 
 def compress_model(
@@ -52,19 +57,23 @@ def compress_model(
     data: Tensor | None = None,
     rewrite: bool = False,
     generator: torch.Generator | None = None,
-    explored: Explored | None = None,
+    follower: Follower | None = None,
 ) -> Smaller[Any]:
-    """A copy of the model with every space in its smallest basis; it is not judged yet."""
+    """A copy of the model with every space in its smallest basis; it is not judged yet.
+
+    With the follower of an earlier try, what that try found out is not found out again.
+    """
     call = inputs if isinstance(inputs, Call) else Call(tuple(inputs))
-    explorer = Explorer(model, generator if generator is not None else torch.Generator().manual_seed(0))
-    if explored is None:
+    if follower is None:
+        explorer = Explorer(model, generator if generator is not None else torch.Generator().manual_seed(0))
         explored = explorer.explore(call, data=data is not None, exact=tol is None, arguments=not rewrite)
-    explorer.precision = explored.precision
-    small = explored.precision.copy(model)
-    follow = _Follower(explored, explorer, rewrite)
-    programs = follow.programs(small)
-    while fold(small, [step for steps in programs for step in steps]):
-        programs = follow.programs(small)
+        follower = Follower(explored, explorer, rewrite)
+    explored = follower.explored
+    programs = follower.programs()
+    while fold(follower.model, [step for steps in programs for step in steps]):
+        follower.forget()
+        programs = follower.programs()
+    small = copied(follower.model, torch.clone)
     steps = [step for program in programs for step in program]
     parameters = dict(small.named_parameters(remove_duplicate=False))
     hulls = {} if data is None else _hulls([step.made.name for step in steps if step.kind == "input"][:1], data)
@@ -95,66 +104,70 @@ def compress_model(
     install(small, found, analysis, layout)
     wide = rewritten(small, explored.base, programs[0], analysis, layout) if rewrite else small
     edges = tuple(_edges(analysis, layout))
-    return Smaller(as_shipped(wide, model), wide, tuple(reports(layout)), follow.way, change, edges, explored)
+    return Smaller(as_shipped(wide, model), wide, tuple(reports(layout)), follower.way, change, edges, follower)
 
 
-class _Follower:
-    """Traces a model along every way that it is known to take."""
+class Follower:
+    """Traces a copy of a model along every way that it is known to take, each once."""
 
     def __init__(self, explored: Explored, explorer: Explorer, rewrite: bool) -> None:
         self.explored, self.explorer, self.rewrite = explored, explorer, rewrite
-        self.way, self.seen = "", False
+        self._begin("torch.fx")
 
-    def programs(self, small: nn.Module) -> list[list[Step]]:
+    def _begin(self, way: str) -> None:
+        self.way, self.model = way, self.explored.precision.copy(self.explorer.model)
+        self._found: list[list[Step]] = []
+        self._folded = False
+
+    def programs(self) -> list[list[Step]]:
         """The steps along each way: by torch.fx where it sees what runs, by torch.export where it does not."""
-        return [_without_loops(steps, self.explored.looped) for steps in self._programs(small)]
-
-    def _programs(self, small: nn.Module) -> list[list[Step]]:
         if self.way == "torch.export":
-            return self._exported(small)
+            self._follow(self._exported)
+        else:
+            try:
+                self._follow(self._traced)
+            except InvalidValue as error:
+                if self.rewrite:
+                    raise
+                self._turn_to_export(error)
+        return [_without_loops(steps, self.explored.looped) for steps in self._found]
+
+    def _turn_to_export(self, why: InvalidValue) -> None:
+        self._begin("torch.export")
+        self.explorer.climb(self.explored)
         try:
-            found = self._traced(small)
-        except InvalidValue as error:
-            if self.rewrite or self.way:
-                raise
-            self.way = "torch.export"
-            self.explorer.climb(self.explored)
-            try:
-                return self._exported(small)
-            except Exception as second:
-                reason = (
-                    f"{type(second).__name__}: {str(second).strip().splitlines()[0] if str(second).strip() else ''}"
-                )
-                raise InvalidValue(f"{error}; nor can torch.export ({reason})") from error
-        self.way = "torch.fx"
-        return found
+            self._follow(self._exported)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise InvalidValue(f"{why}; nor can torch.export ({type(error).__name__}: {reason})") from why
 
-    def _traced(self, small: nn.Module) -> list[list[Step]]:
-        found = []
-        for call, log in zip((self.explored.base, *self.explored.ways), self.explored.logs, strict=True):
-            traced = trace_recorded(small, call, self.explored.precision)
-            if not self.way and traced.log != log:
-                raise InvalidValue(
-                    f"{type(small).__name__} cannot be traced: while torch.fx looks, its forward does something else "
-                    "than when it runs"
-                )
-            found.append(traced.steps)
-        return found
+    def forget(self) -> None:
+        """The copy has changed: norm layers were folded. What runs is no longer what ran in the original."""
+        self._found, self._folded = [], True
 
-    def _exported(self, small: nn.Module) -> list[list[Step]]:
-        found = []
-        for call, log in zip((self.explored.base, *self.explored.ways), self.explored.logs, strict=True):
-            inputs = self.explored.precision.inputs(call)
-            try:
-                traced = export_recorded(small, inputs)
-            except Exception:  # it insists on a dtype: follow it in its own
-                traced = export_recorded(as_shipped(small, self.explorer.model), call, small)
-            unseen = missing(log, traced.log)
-            if not self.seen and unseen:
-                raise InvalidValue(f"while it looks, {min(unseen)} does not run, which does otherwise")
-            found.append(traced.steps)
-        self.seen = True
-        return found
+    def _follow(self, trace: Callable[[Call, Log], list[Step]]) -> None:
+        ways = list(zip((self.explored.base, *self.explored.ways), self.explored.logs, strict=True))
+        for call, log in ways[len(self._found) :]:
+            self._found.append(trace(call, log))
+
+    def _traced(self, call: Call, log: Log) -> list[Step]:
+        traced = trace_recorded(self.model, call, self.explored.precision)
+        if not self._folded and traced.log != log:
+            raise InvalidValue(
+                f"{type(self.model).__name__} cannot be traced: while torch.fx looks, its forward does something else "
+                "than when it runs"
+            )
+        return traced.steps
+
+    def _exported(self, call: Call, log: Log) -> list[Step]:
+        try:
+            traced = export_recorded(self.model, self.explored.precision.inputs(call))
+        except Exception:  # it insists on a dtype: follow it in its own
+            traced = export_recorded(as_shipped(self.model, self.explorer.model), call, self.model)
+        unseen = missing(log, traced.log)
+        if not self._folded and unseen:
+            raise InvalidValue(f"while it looks, {min(unseen)} does not run, which does otherwise")
+        return traced.steps
 
 
 def as_shipped(wide: nn.Module, model: nn.Module) -> Any:
