@@ -13,8 +13,8 @@ from .linalg import ROWS_AT_ONCE
 ULPS = 64
 #: beyond that, a gap of this many times D(x) is: no computation with these numbers could do better
 TIMES_CONDITIONING = 10
-#: for weights that decompositions gave in float64, whose error is some ten units in the last place rather than one
-TIMES_DECOMPOSED = 100
+#: but never more than this share of the size of its row, where functions are judged in float64
+AGREEMENT = 1e-9
 #: perturbations over which D is the maximum
 DRAWS = 8
 

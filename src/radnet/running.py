@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .errors import InvalidValue
+from .measuring import nudged
 
 SHORT = (torch.float16, torch.bfloat16, torch.float32)
 _DEEPEST = 6  # how far into nested outputs and attributes tensors are looked for
@@ -180,6 +181,34 @@ class Float64(Mode):
             return func(*args, **kwargs)
         args, kwargs = _lengthened(args), {name: _lengthened(x) for name, x in kwargs.items()}
         return _lengthened(func(*args, **kwargs))
+
+
+class Shaken(Mode):
+    """While this lasts, what every operation gives is one unit in the last place off: up or down, by chance.
+
+    So a computation shows how much rounding there is in it, also where its inputs do not: ``relu(v) - v`` loses digits
+    that no change of v brings back. Zeros stay zeros, and infinities stay.
+
+    >>> with Shaken(torch.Generator().manual_seed(0)):
+    ...     one = torch.ones(1, dtype=torch.float64) * 1
+    >>> abs(float(one) - 1) in (2**-52, 2**-53)
+    True
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operation and shake what it gives, unless that is its input or a view of it."""
+        out = func(*args, **(kwargs or {}))
+        aliased = any(a.alias_info is not None for a in (*func._schema.arguments, *func._schema.returns))
+        return out if aliased else self._shaken(out)
+
+    def _shaken(self, x: Any) -> Any:
+        if isinstance(x, Tensor) and x.is_floating_point():
+            return torch.where((x == 0) | ~x.isfinite(), x, nudged(x, self.generator))
+        return type(x)(map(self._shaken, x)) if type(x) in (list, tuple) else x
 
 
 def _longer(x: Any) -> Any:
