@@ -234,3 +234,54 @@ def test_an_output_may_be_its_input():
     x = torch.randn(64, 8)
     assert radnet.verify(Function(lambda x: (x, x.sin())), Function(lambda x: (x.clone(), x.sin())), x).lossless
     assert not radnet.verify(Function(lambda x: (x, x.sin())), Function(lambda x: (x.neg_(), -x.sin())), x).lossless
+
+
+class Masked(nn.Module):
+    """Where a mask of zeros and ones is 1, a layer counts; the mask is an input or a buffer."""
+
+    def __init__(self, mask=None):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("mask", mask)
+
+    def forward(self, x, mask=None):
+        mask = self.mask if mask is None else mask
+        return self.layer(x).masked_fill(mask == 1, 0.0)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_mask_that_forward_compares_with_a_number_excuses_nothing(given):
+    mask, x = (torch.rand(64, 8) < 0.3).float(), torch.randn(64, 8)
+    mask[:, 0] = 1
+    right = Masked(None if given else mask)
+    wrong = copy.deepcopy(right)
+    wrong.layer.weight.data.mul_(1.02)
+    inputs = (x, mask) if given else x
+    assert radnet.verify(right, copy.deepcopy(right), inputs).lossless
+    assert not radnet.verify(right, wrong, inputs).lossless
+    assert not judge(right, copy.deepcopy(wrong).double(), inputs, shipped=wrong).lossless
+
+
+def test_a_comparison_that_one_ulp_turns_over_excuses_nothing_in_float64():
+    def turned(x):
+        return torch.where(x.sum(1, keepdim=True) * 3 == x.sum(1, keepdim=True) + 2 * x.sum(1, keepdim=True), x, -x)
+
+    right, wrong, x = Function(turned), Function(torch.sin), torch.randn(64, 8)
+    assert judge(right, copy.deepcopy(right), x).lossless
+    assert not judge(right, wrong, x).lossless
+
+
+def test_digits_that_cancel_inside_the_original_are_not_asked_of_the_small_one():
+    def cancelling(Q):
+        def f(x):
+            v = x @ Q
+            return (v * 100 + v / v.norm(dim=-1, keepdim=True) - v * 100) @ Q.T
+
+        return Function(f).double()
+
+    one = torch.eye(8, dtype=torch.float64)
+    x, Q = torch.randn(64, 8, dtype=torch.float64), torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))[0]
+    found = judge(cancelling(one), cancelling(Q), x)
+    assert found.lossless, found.failures
+    assert found.rows_ill_conditioned > 32
+    assert not judge(cancelling(one), cancelling(Q + 1e-6), x).lossless

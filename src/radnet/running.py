@@ -70,10 +70,13 @@ class Call:
 # --- copies of a model
 
 
-def copied(model: nn.Module, change: Callable[[Tensor], Tensor]) -> Any:
+def copied(
+    model: nn.Module, change: Callable[[Tensor], Tensor], buffers: Callable[[Tensor], Tensor] | None = None
+) -> Any:
     """A copy that shares no module and no tensor with the model; its parameters and buffers are ``change`` of them.
 
-    What is shared within the model (tied weights, modules under two names) is shared within the copy.
+    What is shared within the model (tied weights, modules under two names) is shared within the copy. With ``buffers``
+    those of the copy are that instead.
 
     >>> layer = nn.Linear(2, 1)
     >>> copied(layer, torch.Tensor.double).weight.dtype, layer.weight.dtype
@@ -87,7 +90,7 @@ def copied(model: nn.Module, change: Callable[[Tensor], Tensor]) -> Any:
                 memo[id(p)] = nn.Parameter(_changed(p, change), requires_grad=p.requires_grad)
         for b in m._buffers.values():
             if b is not None and id(b) not in memo:
-                memo[id(b)] = _changed(b, change)
+                memo[id(b)] = _changed(b, change if buffers is None else buffers)
         for _, value in attributes(m):  # results of earlier calls: deepcopy refuses tensors that have a history
             if isinstance(value, Tensor) and value.grad_fn is not None and id(value) not in memo:
                 memo[id(value)] = _changed(value, change)

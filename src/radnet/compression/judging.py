@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import InvalidType, InvalidValue
 from ..measuring import AGREEMENT, DRAWS, TIMES_CONDITIONING, ULPS, Gap, as_rows, differences, gap_by_rows, nudged
-from ..running import Call, Precision, Ran, Shaken, as_float64, copied, run
+from ..running import Precision, Ran, Shaken, as_float64, copied, run
 from .certificate import Certificate
 from .exploring import Explored, Explorer, Tried, shapes_tried
 from .given import as_call, check_inputs, check_mode, does_not_run, undisturbed
@@ -83,9 +83,9 @@ class _Judge:
         """Take back what one ulp in weights and inputs explains; draws are made only as long as a row needs one."""
         before = self._rows(beyond, tried)
         D = {name: torch.zeros_like(gap.rows) for name, gap in gaps.items()}
-        inputs = self.precision.inputs(tried.call)
         for _ in range(DRAWS):
-            near = run(copied(self.original, self.nudge), inputs.mapped(self._nudged_input(tried.call)), self.modes)
+            moved = copied(self.original, self.nudge, self._nudged_unless_whole)
+            near = run(moved, tried.call.mapped(self._nudged_unless_whole), self.modes)
             for name, change in _changes(tried.ran, near).items():
                 if name in D and len(change) == len(D[name]):
                     D[name] = torch.maximum(D[name], change)
@@ -115,10 +115,11 @@ class _Judge:
             rows |= _of_call(bad, tried.call.rows)
         return rows
 
-    def _nudged_input(self, call: Call) -> Nudge:
-        """One ulp of what was given, for inputs that are already in the precision of the judge."""
-        given = iter(call.tensors)
-        return lambda _: self.nudge(next(given))
+    def _nudged_unless_whole(self, value: Tensor) -> Tensor:
+        """Inputs and buffers of whole numbers (masks, positions, counts) are exact: forward may ask ``mask == 1``."""
+        if value.is_floating_point() and not bool((value == value.round()).all()):
+            return self.nudge(value)
+        return as_float64(value) if self.precision.float64 else value.clone()
 
 
 def _of_call(bad: Tensor, rows: int) -> Tensor:
