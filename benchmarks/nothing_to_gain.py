@@ -1,11 +1,14 @@
 """What compression costs where nothing can be gained: spaces, bases and changes beside a forward pass of the model.
 
 The model is traced once; then the analysis (spaces, ranks, new weights) is timed in turns with a forward pass. The
-``whole`` is all that `compress` does before it judges: tracing and running the model are in it.
+``whole`` is all that `compress` does before it judges: tracing and running the model are in it. The certificate stands
+beside a forward pass of the given rows in float64; the last case is one where much is gained, so that rounding has to
+be told from a difference.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import resource
 from collections.abc import Callable
@@ -22,6 +25,7 @@ from radnet.compression.bases import lay_out
 from radnet.compression.chain import qr_compress
 from radnet.compression.general import compress_model
 from radnet.compression.graph import Analysis
+from radnet.compression.judging import judge
 from radnet.compression.program import Step, trace
 from radnet.compression.surgery import changes
 
@@ -108,6 +112,10 @@ def cases() -> dict[str, Case]:
     batch = pictures[:1].flatten(1).double()
     points, narrow = torch.randn(4, 3), torch.randn(4, 8)
     chain, total = deep(1200).eval(), Sum(1200).eval()
+    wide = nn.Sequential(
+        nn.Linear(64, 2048), radnet.Squash(), nn.Linear(2048, 2048), radnet.Squash(), nn.Linear(2048, 10)
+    )
+    many = torch.randn(1024, 64)
     return {
         "full width, 2048 x 3": Case(full, rows[:2], partial(full, rows)),
         "ReLU, 2048 x 3": Case(rectified, rows[:2], partial(rectified, rows)),
@@ -116,6 +124,7 @@ def cases() -> dict[str, Case]:
         "flatten, 150,528 to 64": Case(flat, pictures[:1], partial(layer, batch)),
         "1,200 layers of 8": Case(chain, narrow, partial(chain, narrow), rounds=3),
         "sum of 1,200 layers": Case(total, points, partial(total, points), rounds=3),
+        "64 to 2048 x 2, much to gain": Case(wide.eval(), many, partial(wide, many)),
     }
 
 
@@ -124,15 +133,21 @@ def main() -> None:
     with torch.no_grad():
         for name, case in cases().items():
             steps, parameters = trace(case.model, (case.x,)), dict(case.model.named_parameters())
+            smaller = compress_model(case.model, (case.x,))
+            judged: Any = {"shipped": smaller.network, "explored": smaller.explored}
             timed: dict[str, Callable[[], object]] = {
                 "forward": case.forward,
                 "analysis": partial(analysed, steps, parameters),
                 "whole": partial(compress_model, case.model, (case.x,)),
+                "in float64": partial(copy.deepcopy(case.model).double(), case.x.double()),
+                "certificate": partial(judge, case.model, smaller.wide, case.x, **judged),
             }
             times = interleave(timed, rounds=case.rounds, warmup=1)
             show(name, times, "forward")
             ratios = {key: t["median_ms"] / times["forward"]["median_ms"] for key, t in times.items()}
-            data[name] = {"times": times, "times_a_forward_pass": ratios}
+            passes = times["certificate"]["median_ms"] / times["in float64"]["median_ms"]
+            print(f"  the certificate costs {passes:.1f} float64 passes of the given rows")
+            data[name] = {"times": times, "times_a_forward_pass": ratios, "passes_of_the_certificate": passes}
         net = radnet.RadNet((2048, 2048, 2048, 2048, 10), "squash", init="linear").eval()
         x = torch.randn(4096, 2048)
         times = interleave(

@@ -19,14 +19,14 @@ AGREEMENT = 1e-9
 DRAWS = 8
 
 
-def nudged(value: Tensor, generator: torch.Generator | None) -> Tensor:
+def nudged(value: Tensor, generator: torch.Generator | None, *, in_place: bool = False) -> Tensor:
     """Every entry one ulp up or down; the signs are products of one sign a row and one a column, which is cheap."""
     if not value.is_floating_point() or value.numel() == 0:
-        return value.clone()
+        return value if in_place else value.clone()
     rows = value.reshape(value.shape[0], -1) if value.ndim > 1 else value.reshape(1, -1)
     up_or_down = torch.inf * _random_signs(rows.shape[1], rows, generator)
     flips = _random_signs(rows.shape[0], rows, generator).unsqueeze(1)
-    out = torch.empty_like(rows)
+    out = rows if in_place else torch.empty_like(rows)
     for start in range(0, len(rows), ROWS_AT_ONCE):  # the signs of a wide matrix are never held all at once
         part = slice(start, start + ROWS_AT_ONCE)
         out[part] = torch.nextafter(rows[part], flips[part] * up_or_down)

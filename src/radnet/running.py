@@ -95,6 +95,18 @@ def copied(
             if isinstance(value, Tensor) and value.grad_fn is not None and id(value) not in memo:
                 memo[id(value)] = _changed(value, change)
                 kept.append(value)
+    return _deep_copy(model, memo)
+
+
+def with_same_parameters(model: nn.Module) -> Any:
+    """A copy that shares no module with the model, and no buffer, which forward may write into, but all parameters.
+
+    For a model that is known not to write into its parameters, or to put others in their places.
+    """
+    return _deep_copy(model, {id(p): p for p in model.parameters()})
+
+
+def _deep_copy(model: nn.Module, memo: dict[int, Any]) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, about itself

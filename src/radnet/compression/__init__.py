@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ..activations import RadialActivation
 from ..errors import InvalidType, InvalidValue, RadNetError
 from ..network import NetworkT, RadNet
-from ..running import Call, as_float64, copied, run
+from ..running import Call, Ran, as_float64, copied, run
 from .bases import SpaceReport
 from .certificate import Certificate
 from .chain import qr_compress
@@ -194,14 +194,14 @@ def _compress_any(
     rewrite: bool,
     generator: torch.Generator,
 ) -> ModelCompression[ModelT]:
-    _check_runs(model, call)
+    as_stored = _check_runs(model, call)
     follower = None
     while True:
         options: Any = {"tol": tol, "data": data, "rewrite": rewrite, "generator": generator, "follower": follower}
         smaller = compress_model(model, call, **options)
         explored, follower = smaller.explored, smaller.follower
         try:
-            certificate = _certified(model, smaller.wide, smaller.network, explored, tol, generator)
+            certificate = _certified(model, smaller.wide, smaller.network, explored, tol, generator, as_stored)
             break
         except InvalidValue:  # where it differs the model may do something else: follow it there too
             new = [tried for tried in explored.differ if tried.call not in (explored.given.call, *explored.ways)]
@@ -217,7 +217,8 @@ def _compress_any(
     )
 
 
-def _check_runs(model: nn.Module, call: Call) -> None:
+def _check_runs(model: nn.Module, call: Call) -> Ran:
+    """What the model gives in its own dtype."""
     try:
         found = run(copied(model, torch.clone), call)
     except RadNetError:
@@ -226,6 +227,7 @@ def _check_runs(model: nn.Module, call: Call) -> None:
         raise does_not_run(model, call, error) from error
     if not any(x.is_floating_point() or x.is_complex() for x in found.tensors.values()):
         raise InvalidType(f"{type(model).__name__} gives no floating-point tensor; there is nothing to compare")
+    return found
 
 
 def _certified(
@@ -235,11 +237,13 @@ def _certified(
     explored: Explored,
     tol: float | None,
     generator: torch.Generator,
+    as_stored: Ran | None = None,
 ) -> Certificate:
     """The certificate of a smaller model; nothing that is not the same function gets away without a tolerance."""
     name = type(model).__name__
     try:
-        certificate = judge(model, wide, explored.given.call, shipped=small, explored=explored, generator=generator)
+        known: Any = {"explored": explored, "as_stored": as_stored, "generator": generator}
+        certificate = judge(model, wide, explored.given.call, shipped=small, **known)
     except Exception as error:
         raise InvalidValue(
             f"{name}: the smaller model does not run ({error}); its forward relies on the width of a hidden layer in a "

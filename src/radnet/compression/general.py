@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidValue
-from ..running import Call, copied
+from ..running import Call, with_same_parameters
 from .bases import Layout, SpaceReport, lay_out, reports
 from .bounds import Bound, bound
 from .exploring import Explored, Explorer
@@ -73,7 +74,7 @@ def compress_model(
     while fold(follower.model, [step for steps in programs for step in steps]):
         follower.forget()
         programs = follower.programs()
-    small = copied(follower.model, torch.clone)
+    small = with_same_parameters(follower.model)
     steps = [step for program in programs for step in program]
     parameters = dict(small.named_parameters(remove_duplicate=False))
     hulls = {} if data is None else _hulls([step.made.name for step in steps if step.kind == "input"][:1], data)
@@ -112,6 +113,7 @@ class Follower:
 
     def __init__(self, explored: Explored, explorer: Explorer, rewrite: bool) -> None:
         self.explored, self.explorer, self.rewrite = explored, explorer, rewrite
+        explorer.release()
         self._begin("torch.fx")
 
     def _begin(self, way: str) -> None:
@@ -133,8 +135,9 @@ class Follower:
         return [_without_loops(steps, self.explored.looped) for steps in self._found]
 
     def _turn_to_export(self, why: InvalidValue) -> None:
-        self._begin("torch.export")
         self.explorer.climb(self.explored)
+        self.explorer.release()
+        self._begin("torch.export")
         try:
             self._follow(self._exported)
         except Exception as error:
@@ -174,25 +177,36 @@ def as_shipped(wide: nn.Module, model: nn.Module) -> Any:
     """A copy of a changed model whose numbers have the dtypes of the original's of the same name."""
     tensors = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     dtypes = {name: value.dtype for name, value in tensors}
-    out = copied(wide, torch.clone)
+    out = with_same_parameters(wide)
     originals = dict(model.named_modules(remove_duplicate=False))
-    for path, m in out.named_modules(remove_duplicate=False):
+    made: dict[int, Tensor] = {}  # what is shared stays shared
+    for path, m in out.named_modules():
         for name, value in vars(originals.get(path, m)).items():  # computed from parameters at every call, say
             if isinstance(value, Tensor) and isinstance(vars(m).get(name), Tensor):
                 vars(m)[name] = vars(m)[name].to(value.dtype)
         prefix = f"{path}." if path else ""
         for store in (m._parameters, m._buffers):
             for name, value in store.items():
-                if value is None or not value.is_floating_point():
+                if value is None:
                     continue
                 dtype = dtypes.get(
                     prefix + name, dtypes.get(prefix + "weight", value.dtype)
                 )  # a new bias: its weight's
-                if isinstance(value, nn.Parameter):
-                    value.data = value.data.to(dtype)
-                else:
-                    store[name] = value.to(dtype)
+                if id(value) not in made:
+                    made[id(value)] = _converted(value, dtype if value.is_floating_point() else value.dtype)
+                store[name] = made[id(value)]
     return out
+
+
+def _converted(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """A copy in another dtype; a parameter is one again, of its own class."""
+    if not isinstance(value, nn.Parameter):
+        return value.detach().to(dtype, copy=True)
+    if type(value) is nn.Parameter:
+        return nn.Parameter(value.detach().to(dtype, copy=True), requires_grad=value.requires_grad)
+    twin: Tensor = copy.deepcopy(value)
+    twin.data = twin.data.to(dtype)
+    return twin
 
 
 def _stored_in_half(model: nn.Module) -> Any:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..errors import InvalidType, InvalidValue
 from ..measuring import AGREEMENT, DRAWS, TIMES_CONDITIONING, ULPS, Gap, as_rows, differences, gap_by_rows, nudged
-from ..running import Precision, Ran, Shaken, as_float64, copied, run
+from ..running import Precision, Ran, Shaken, as_float64, copied, run, with_same_parameters
 from .certificate import Certificate
 from .exploring import Explored, Explorer, Tried, shapes_tried
 from .given import as_call, check_inputs, check_mode, does_not_run, undisturbed
@@ -25,7 +25,7 @@ Nudge = Callable[[Tensor], Tensor]  # a tensor of the original, one ulp off, in 
 
 
 class _Judge:
-    """Compares what two models give, call by call.
+    """Compares what two models give, call by call; the small one is a copy in the precision of the judge.
 
     Weights that were computed in float64 (``shaken``) are as good as what the original computes with its own: D is what
     rounding does to it, operation by operation. Weights that were rounded are as good as the original's own weights.
@@ -34,8 +34,7 @@ class _Judge:
     def __init__(
         self, original: nn.Module, small: nn.Module, precision: Precision, nudge: Nudge, shaken: Shaken | None = None
     ) -> None:
-        self.original, self.precision, self.nudge = original, precision, nudge
-        self.small = precision.copy(small)
+        self.original, self.small, self.precision, self.nudge = original, small, precision, nudge
         self.modes = (*precision.modes(), *([] if shaken is None else [shaken]))
         self.most = AGREEMENT if precision.float64 and shaken is not None else torch.inf
         self.eps = torch.finfo(torch.float64).eps if precision.float64 else shipped_eps(original)
@@ -185,6 +184,7 @@ def judge(
     *,
     shipped: nn.Module | None = None,
     explored: Explored | None = None,
+    as_stored: Ran | None = None,
     generator: torch.Generator | None = None,
 ) -> Certificate:
     """Whether a small model with float64 weights is the same function as the original, whatever dtype that has.
@@ -202,6 +202,8 @@ def judge(
         The small model in the dtype that ships, for the figures beside the verdict; the small one itself by default.
     explored : Explored, optional
         What is already known of the original.
+    as_stored : Ran, optional
+        What the original gives in its own dtype, if that is known.
     generator : torch.Generator, optional
         For other inputs and for the perturbations behind D.
     """
@@ -214,10 +216,13 @@ def judge(
     float64 = explored.precision.float64
 
     def nudge(value: Tensor) -> Tensor:
-        return nudged(as_float64(value) if float64 else value, generator)
+        wide = as_float64(value) if float64 else value
+        return nudged(wide, generator, in_place=wide is not value)  # a wide layer is there once, not twice
 
-    judging = _Judge(original, small, explored.precision, nudge, Shaken(generator))
-    certificate = _certificate(judging, explorer, explored, original, small if shipped is None else shipped)
+    twin = with_same_parameters(small) if float64 and _is_float64(small) else explored.precision.copy(small)
+    judging = _Judge(original, twin, explored.precision, nudge, Shaken(generator))
+    ours = with_same_parameters(small if shipped is None else shipped)
+    certificate = _certificate(judging, explorer, explored, ours, as_stored)
     explored.differ = judging.differ
     return certificate
 
@@ -251,7 +256,8 @@ def verify(
             return as_float64(moved) if float64 else moved
 
         try:
-            return _certificate(_Judge(a, b, explored.precision, nudge), explorer, explored, a, b)
+            judging = _Judge(a, explored.precision.copy(b), explored.precision, nudge)
+            return _certificate(judging, explorer, explored, copied(b, torch.clone))
         except InvalidValue:
             raise
         except Exception as error:
@@ -261,8 +267,9 @@ def verify(
 
 
 def _certificate(
-    judging: _Judge, explorer: Explorer, explored: Explored, original: nn.Module, shipped: nn.Module
+    judging: _Judge, explorer: Explorer, explored: Explored, shipped: nn.Module, as_stored: Ran | None = None
 ) -> Certificate:
+    """All that a judge finds; ``shipped`` is a copy of the small model as it is stored, the rest as in `judge`."""
     given = explored.given
     gaps, failed, broken = judging.compare(given)
     at_jump = int(given.at_jump.sum())
@@ -276,7 +283,8 @@ def _certificate(
         if tried.call.what == REDRAWN:
             failed[given.at_jump] |= bad
             broken[given.at_jump] |= not_alike
-    F, G = run(copied(original, torch.clone), given.call), run(copied(shipped, torch.clone), given.call)
+    F = as_stored if as_stored is not None else run(copied(judging.original, torch.clone), given.call)
+    G = run(shipped, given.call)
     own = {name: x for name, x in F.tensors.items() if x.is_floating_point() or x.is_complex()}
     in_dtype = {name: gap for name, gap in _gaps(F, G).items() if name in own}
     not_finite = torch.zeros(given.call.rows, dtype=torch.bool)
@@ -350,6 +358,11 @@ def _mean(pairs: Any) -> float:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def _is_float64(model: nn.Module) -> bool:
+    tensors = (*model.parameters(), *model.buffers())
+    return all(x.dtype == torch.float64 for x in tensors if x.is_floating_point())
 
 
 def shipped_eps(model: nn.Module) -> float:
