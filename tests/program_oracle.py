@@ -23,6 +23,7 @@ from program_writer import option_value
 SHARES = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 #: a hidden norm this close to a jump of its profile, or a largest entry this close to the second, decides nothing
 NEAR = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 5e-2}
+ROUNDING = 1e-15  #: programs are made of numbers around one; where a profile has a kink, 0 may be this much elsewhere
 DRAWS = 8
 
 
@@ -179,7 +180,7 @@ class Comparison:
                 continue
             D = self._drift(name, value, inputs, options)
             gap = (by_rows(value, rows) - by_rows(other, rows)).abs().nan_to_num(nan=math.inf).amax(1)
-            bad = beyond & ~(gap <= 10 * D + self.share * by_rows(value, rows).abs().amax(1))
+            bad = beyond & ~(gap <= 10 * D + self.share * by_rows(value, rows).abs().amax(1) + ROUNDING)
             if bad.any():
                 i = int(bad.nonzero()[0])
                 scale = by_rows(value, rows)[i].abs().max()

@@ -16,7 +16,7 @@ from programs import dtype_of, planned, program
 from wrong_models import damaged, gaps
 
 CHUNKS = 20
-AT_JUMP = "every input lies at a jump of an activation"
+AT_JUMP = ("every input lies at a jump of an activation", "rounding alone moves what the original gives")
 
 
 def attack(seeds, by_export, rewrite):
@@ -33,7 +33,7 @@ def attack(seeds, by_export, rewrite):
 
 def truly(outcome):
     """Whether the reason for a refusal holds: these programs give no other reason than a jump under all rows."""
-    return AT_JUMP in outcome.text and outcome.at_jump
+    return any(reason in outcome.text for reason in AT_JUMP) and outcome.at_jump
 
 
 def judge(outcomes, evidence, claim, many):
@@ -91,7 +91,7 @@ def test_every_pair_of_operations_occurs_in_the_programs(by_export, pairs, count
     )
     if number >= 1000:
         assert [pair for pair in pairs if not seen[pair]] == []
-    assert len(seen) > number
+    assert len(seen) > min(number, len(pairs))
 
 
 @pytest.mark.parametrize("by_export", [False, True])

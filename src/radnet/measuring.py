@@ -13,7 +13,7 @@ from .linalg import ROWS_AT_ONCE
 ULPS = 64
 #: beyond that, a gap of this many times D(x) is: no computation with these numbers could do better
 TIMES_CONDITIONING = 10
-#: but never more than this share of the size of its row, where functions are judged in float64
+#: but never more than this share of the size of its row, where functions are judged in float64: beyond, nothing is said
 AGREEMENT = 1e-9
 #: perturbations over which D is the maximum
 DRAWS = 8

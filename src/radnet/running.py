@@ -213,6 +213,7 @@ class Shaken(Mode):
     def __init__(self, generator: torch.Generator) -> None:
         super().__init__()
         self.generator = generator
+        self.size = 0.0  # of the numbers that occur: the largest median of what an operation gave
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation and shake what it gives, unless that is its input or a view of it."""
@@ -222,7 +223,10 @@ class Shaken(Mode):
 
     def _shaken(self, x: Any) -> Any:
         if isinstance(x, Tensor) and x.is_floating_point():
-            return torch.where((x == 0) | ~x.isfinite(), x, nudged(x, self.generator))
+            exact = (x == 0) | ~x.isfinite()
+            sizes = x[~exact].abs()
+            self.size = max(self.size, float(sizes.median()) if sizes.numel() else 0.0)
+            return torch.where(exact, x, nudged(x, self.generator))
         return type(x)(map(self._shaken, x)) if type(x) in (list, tuple) else x
 
 

@@ -31,10 +31,10 @@ class Certificate:
         needed that excuse.
     rows_at_jump : int
         Rows with a hidden norm within 64 eps of a jump of its profile (Step-ReLU at 1); they are drawn anew, since
-        there two runs of the *same* network may differ.
+        there two runs of the *same* network may differ. So may they, and these rows count here, where `compress` finds
+        that rounding alone moves F by more than 1e-10 of its size.
     rows_ill_conditioned : int
-        Rows whose gap is above 64 eps of their size but within a multiple of D(x): 10 for rounded weights (`verify`),
-        100 for those that decompositions gave in float64 (`compress`).
+        Rows whose gap is above 64 eps of their size but within 10 D(x).
     rows_failed : int
         Rows whose gap nothing excuses, those where F is not finite included.
     rows_not_finite : int

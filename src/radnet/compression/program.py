@@ -193,8 +193,20 @@ def _is_rms_norm(m: nn.Module, gain: Tensor, eps: float) -> bool:
     return found.shape == expected.shape and bool(((found - expected).abs() <= allowed).all())
 
 
+#: attributes of a tensor that are tensors
+_VIEWS = ("T", "mT", "H", "mH", "real", "imag")
+
+
 class _Proxy(fx.Proxy):
-    """A tensor while a model is traced; ``x += y`` is recorded as what it is, not as ``x = x + y``."""
+    """A tensor while a model is traced.
+
+    ``x += y`` is recorded as what it is, not as ``x = x + y``, and ``x.mT`` where it stands, not where it is used.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _VIEWS:
+            return self.tracer.create_proxy("call_function", getattr, (self, name), {})
+        return super().__getattr__(name)
 
     def record(self, target: Callable[..., Any], other: Any) -> Any:
         return self.tracer.create_proxy("call_function", target, (self, other), {})

@@ -66,7 +66,11 @@ class Recorder(Mode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         name = str(func)
-        if self.muted or name.startswith(_SILENT):
+        if self.muted:
+            return out
+        if name.startswith(_SILENT):
+            if isinstance(out, Tensor) and args and hasattr(args[0], "_radnet_step"):  # another name for the same value
+                out._radnet_step = args[0]._radnet_step  # type: ignore[attr-defined]
             return out
         written = list(written_arguments(func, args, kwargs))
         for argument in written:
