@@ -235,8 +235,9 @@ def origin(h: Profile, slope: Profile, t: Tensor) -> Origin:
     in time quadratic in the number of activations.
     """
     smooth, slope_at_zero = h(-t) == 0, slope(-t).detach()
-    floor = torch.where(smooth, 0.0, math.sqrt(torch.finfo(t.dtype).tiny))
-    return Origin(floor, torch.where(smooth & slope_at_zero.isfinite(), slope_at_zero, 0.0))
+    zero = torch.zeros_like(slope_at_zero)  # a bare 0.0 would be float32, where sqrt(tiny) of float64 is 0
+    floor = torch.where(smooth, zero, torch.full_like(zero, math.sqrt(torch.finfo(t.dtype).tiny)))
+    return Origin(floor, torch.where(smooth & slope_at_zero.isfinite(), slope_at_zero, zero))
 
 
 def _power_of_two(v: Tensor, dim: int) -> Tensor:
