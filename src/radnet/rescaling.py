@@ -177,15 +177,23 @@ def rescale_axis(v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | f
     Chooses between the two forms; the choice never changes the function.
     """
     dh = slope if slope is not None else slope_of(h)
-    if _has_own_parameters(h, v) or torch.compiler.is_compiling() or _inside_transform() or _has_tangent(v, shift):
+    if _is_compiled(v) or _has_own_parameters(h, v) or _inside_transform() or _has_tangent(v, shift):
         return composed(v, h, dh, shift, dim)[0]
     out: Tensor = _Rescale.apply(v, shift, h, dh, dim)  # type: ignore[no-untyped-call]
     return out
 
 
+def _is_compiled(v: Tensor) -> bool:
+    """Whether v belongs to a program that is compiled or exported; torch's own flag is one for all threads."""
+    return torch.compiler.is_compiling() and (torch.compiler.is_dynamo_compiling() or type(v) not in _ORDINARY)
+
+
+_ORDINARY = (Tensor, torch.nn.Parameter)
+
+
 def _has_own_parameters(h: Profile, v: Tensor) -> bool:
     """Whether the profile itself is being trained (a module, a closure over a Parameter)."""
-    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+    if not torch.is_grad_enabled():
         return False
     return h(torch.ones(1, dtype=accumulation_dtype(v.dtype), device=v.device)).requires_grad
 
@@ -204,7 +212,7 @@ def slope_of(h: Profile) -> Profile:
     """
 
     def slope(r: Tensor) -> Tensor:
-        if _is_exporting():
+        if _is_exporting() and _is_compiled(r):
             return torch.zeros_like(r)
         out, pull = torch.func.vjp(h, r)[:2]
         gradient: Tensor = pull(torch.ones_like(out))[0]

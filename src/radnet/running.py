@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .errors import InvalidValue
 from .measuring import nudged
+from .threads import quietly
 
 SHORT = (torch.float16, torch.bfloat16, torch.float32)
 _DEEPEST = 6  # how far into nested outputs and attributes tensors are looked for
@@ -108,8 +108,7 @@ def with_same_parameters(model: nn.Module) -> Any:
 
 def _deep_copy(model: nn.Module, memo: dict[int, Any]) -> Any:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch's own, about itself
+        with quietly():
             twin = copy.deepcopy(model, memo)
     except Exception as error:
         raise InvalidValue(

@@ -7,7 +7,6 @@ found by the parameter they use, and the rest by name.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 from ..running import Call, Float64, as_float64, restored
+from ..threads import quietly, tracing
 from .memory import CHANGED, Step, Value, Values, Watched, steps_of
 from .operations import (
     UNKNOWN,
@@ -59,10 +59,8 @@ def export_recorded(model: nn.Module, inputs: Sequence[Any] | Call, wide: nn.Mod
         The copy whose modules the steps are to name; the model itself by default.
     """
     call = (inputs if isinstance(inputs, Call) else Call(tuple(inputs))).mapped(lambda x: x.detach().clone())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's own, about itself
-        with torch.no_grad(), restored(model):
-            program = torch.export.export(model, call.args, dict(call.kwargs), strict=False)
+    with tracing(), quietly(), torch.no_grad(), restored(model):
+        program = torch.export.export(model, call.args, dict(call.kwargs), strict=False)
     ran = Watched(program.graph_module)
     recorder = Recorder(model)
     arguments = list(_arguments(program, call))

@@ -26,6 +26,7 @@ from torch import Tensor, fx, nn
 from ..activations import RadialActivation
 from ..errors import InvalidValue
 from ..running import Call, Precision, as_float64, attributes, copied, restored, run_in_float64
+from ..threads import tracing
 from .memory import CHANGED, Step, Value, Values, Watched, steps_of
 from .operations import Kind, Operation, adaptive_kind, argument, flatten_kind, function_kind, pool_kind
 from .recording import Log, Recorder
@@ -232,7 +233,8 @@ class ModelTracer(fx.Tracer):
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
         """The graph of a module; which parts stay whole is found out before, while calling one still runs it."""
         self.whole = set(whole_modules(root).values())
-        graph = super().trace(root, concrete_args)
+        with tracing():
+            graph = super().trace(root, concrete_args)
         fixed = [f"{name}_{k}" for name in concrete_args or () for k in range(1, len(concrete_args or ()) + 1)]
         for node in [n for n in graph.nodes if n.op == "placeholder" and n.target in fixed]:
             _erase(graph, node)  # an argument that is not given is no argument of this program

@@ -1,0 +1,59 @@
+"""What a process has once and a measurement changes for a moment: warning filters, and what torch.fx patches.
+
+Python's warning filters are one list for all threads; two threads that change and restore it in turns leave it changed.
+torch.fx and torch.export replace ``nn.Module.__call__`` for the whole process while they trace, and whoever calls an
+unrelated model meanwhile gets an error. Here one lock orders our own threads, and the replacement holds for the thread
+that traces alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch.fx import _symbolic_trace
+
+_ALONE = threading.RLock()
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No warnings: torch's own, about itself."""
+    with _ALONE, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """While a model is traced: calls of modules in other threads stay what they are.
+
+    >>> import torch
+    >>> with tracing():
+    ...     graph = torch.fx.symbolic_trace(torch.nn.Linear(2, 1))
+    """
+    with _ALONE:
+        before = _symbolic_trace._Patcher
+        _symbolic_trace._Patcher = _ForThisThread  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            _symbolic_trace._Patcher = before  # type: ignore[misc]
+
+
+class _ForThisThread(_symbolic_trace._Patcher):
+    """Replaces methods of a class for the thread that asks for it; the others get what was there."""
+
+    def patch_method(self, cls: type, name: str, new_fn: Callable[..., Any], deduplicate: bool = True) -> None:
+        """Replace a method."""
+        here, before = threading.get_ident(), getattr(cls, name)
+
+        @functools.wraps(new_fn)
+        def choose(*args: Any, **kwargs: Any) -> Any:
+            return (new_fn if threading.get_ident() == here else before)(*args, **kwargs)
+
+        super().patch_method(cls, name, choose, deduplicate)
