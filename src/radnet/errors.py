@@ -33,6 +33,10 @@ class MissingFile(RadNetError, FileNotFoundError):
     """A file or folder that is not there."""
 
 
+class NotWritten(RadNetError, OSError):
+    """A file that the system did not let us write: no room, no permission."""
+
+
 class MissingPackage(RadNetError, ModuleNotFoundError):
     """An optional package that is not installed."""
 

@@ -7,26 +7,23 @@ leaves the old file or the new one.
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from .activations import NAMES, Radial, RadialActivation, ShiftedReLU, named_activation
-from .errors import InvalidType, InvalidValue, MissingFile
+from .errors import InvalidType, InvalidValue
 from .network import RadNet
+from .reading import FLOATS, check_fits, open_tensors, pack, read_tensors, unpack
 from .widths import check_widths
+from .writing import write_atomically
 
-FORMAT = 1
+FORMAT = 2  # 1 had no checksum
 _KEY = "radnet"
-_DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+_SHIFTED = next(name for name, kind in NAMES.items() if kind is ShiftedReLU)
 
 ActivationSource = Callable[[Tensor], Tensor] | type[RadialActivation]
 
@@ -59,7 +56,7 @@ def save(net: RadNet, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(net, RadNet):
         raise InvalidType(f"save needs a RadNet, got {type(net).__name__}")
-    state = {name: value.detach().cpu().contiguous() for name, value in net.state_dict().items()}
+    state = {name: value.detach() for name, value in net.state_dict().items()}
     check_finite(state)
     header = {
         "format": FORMAT,
@@ -68,7 +65,7 @@ def save(net: RadNet, path: str | os.PathLike[str]) -> None:
         "dtype": _dtype_name(net.weights[0].dtype),
         "activations": [_describe(rho, i) for i, rho in enumerate(net.activations, start=1)],
     }
-    write_atomically(path, to_bytes(state, metadata={_KEY: json.dumps(header)}))
+    write_atomically(path, pack(state, _KEY, header))
 
 
 def load(
@@ -104,16 +101,13 @@ def load(
     >>> again.widths, again.activations[0]
     ((2, 5, 1), Radial(h=tanh))
     """
-    with open_safetensors(path) as file:
-        header = _header(file, path)
-        widths = check_widths(header["widths"])
-        rhos = [
-            _rebuild(entry, i, activations or {}, header["dtype"])
-            for i, entry in enumerate(header["activations"], start=1)
-        ]
-        expected = _expected_shapes(widths, header["bias"], rhos)
-        _check_shapes(file, expected, header["dtype"], path)
-        state = {name: file.get_tensor(name) for name in expected}
+    header, state = unpack(path, _KEY, FORMAT, _NOT_OURS)
+    _check_header(header, path)
+    widths = check_widths(header["widths"])
+    rhos = [
+        _rebuild(entry, i, activations or {}, header["dtype"]) for i, entry in enumerate(header["activations"], start=1)
+    ]
+    _check_shapes(state, _expected_shapes(widths, header["bias"], rhos), header["dtype"], path)
     check_finite(state)
     depth = len(widths) - 1
     net = RadNet.from_parameters(
@@ -140,47 +134,15 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
     True
     """
     own = model.state_dict()
-    with open_safetensors(path) as file:
+    with open_tensors(path) as file:
         names = set(file.keys())
         for problem, missing in (("the file lacks", set(own) - names), ("the model lacks", names - set(own))):
             if missing:
                 raise InvalidValue(f"{path}: {problem} {', '.join(sorted(missing))}")
-        for name, value in own.items():
-            shape = tuple(file.get_slice(name).get_shape())
-            if shape != tuple(value.shape):
-                raise InvalidValue(f"{path}: {name} has shape {shape}; the model needs {tuple(value.shape)}")
-        state = {name: file.get_tensor(name) for name in own}
-    check_finite(state)
+        state = read_tensors(file, path)
+    for name, value in own.items():
+        check_fits(state[name], value, f"{path}: {name}")
     model.load_state_dict(state)
-
-
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file so that at every moment it holds either its old content or all of the new one."""
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise MissingFile(f"{target}: there is no folder {target.parent}")
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system can."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- activations
@@ -215,6 +177,10 @@ def _rebuild(entry: Any, i: int, given: Mapping[str, ActivationSource], dtype: s
     shift = {"none": None, "fixed": 0.0, "trainable": "trainable"}[kind]
     keywords: dict[str, Any] = {"shift": shift, "dtype": _dtype(dtype)}
     if not entry.get("custom"):
+        if "b" in entry and (
+            name != _SHIFTED or isinstance(entry["b"], bool) or not isinstance(entry["b"], int | float)
+        ):
+            raise InvalidValue(f"layer {i}: {name!r} with b = {entry['b']!r} in the header; the file is damaged")
         return named_activation(name, **keywords, **({"b": entry["b"]} if "b" in entry else {}))
     if name not in given:
         raise InvalidValue(
@@ -230,40 +196,15 @@ def _rebuild(entry: Any, i: int, given: Mapping[str, ActivationSource], dtype: s
 # --- checks
 
 
-def open_safetensors(path: str | os.PathLike[str]) -> Any:
-    """The file, opened for reading, or a reason why not."""
-    if not Path(path).is_file():
-        raise MissingFile(f"{path}: there is no such file")
-    try:
-        return safe_open(path, framework="pt")
-    except SafetensorError as error:
-        raise InvalidValue(f"{path}: not a safetensors file, or damaged ({error})") from error
+_NOT_OURS = "a safetensors file, but not one written by radnet; try load_into(model, path)"
 
 
-def read_header(file: Any, path: Any, key: str, version: int, otherwise: str) -> dict[str, Any]:
-    """The JSON header that radnet wrote under a key, of the version this radnet reads; `otherwise`: what it is not."""
-    text = (file.metadata() or {}).get(key)
-    if text is None:
-        raise InvalidValue(f"{path}: {otherwise}")
-    try:
-        header = dict(json.loads(text))
-        found = header["format"]
-    except (json.JSONDecodeError, TypeError, ValueError, KeyError) as error:
-        raise InvalidValue(f"{path}: the header is damaged ({error})") from error
-    if found != version:
-        raise InvalidValue(f"{path}: file format {found!r}; this radnet reads format {version}")
-    return header
-
-
-def _header(file: Any, path: Any) -> dict[str, Any]:
-    otherwise = "a safetensors file, but not one written by radnet; try load_into(model, path)"
-    header = read_header(file, path, _KEY, FORMAT, otherwise)
+def _check_header(header: dict[str, Any], path: Any) -> None:
     for key, kind in (("widths", list), ("bias", bool), ("dtype", str), ("activations", list)):
         if not isinstance(header.get(key), kind):
             raise InvalidValue(f"{path}: the header is damaged: {key} is {header.get(key)!r}")
     if len(header["activations"]) != len(header["widths"]) - 1:
         raise InvalidValue(f"{path}: {len(header['widths'])} widths, but {len(header['activations'])} activations")
-    return header
 
 
 def _expected_shapes(widths: tuple[int, ...], bias: bool, rhos: list[RadialActivation]) -> dict[str, tuple[int, ...]]:
@@ -277,18 +218,16 @@ def _expected_shapes(widths: tuple[int, ...], bias: bool, rhos: list[RadialActiv
     return shapes
 
 
-def _check_shapes(file: Any, expected: dict[str, tuple[int, ...]], dtype: str, path: Any) -> None:
-    names = set(file.keys())
-    if names != set(expected):
-        odd = ", ".join(sorted(names ^ set(expected)))
+def _check_shapes(state: dict[str, Tensor], expected: dict[str, tuple[int, ...]], dtype: str, path: Any) -> None:
+    if set(state) != set(expected):
+        odd = ", ".join(sorted(set(state) ^ set(expected)))
         raise InvalidValue(f"{path}: the tensors in the file are not those the header announces ({odd})")
     for name, shape in expected.items():
-        part = file.get_slice(name)
-        if tuple(part.get_shape()) != shape:
+        if tuple(state[name].shape) != shape:
             layer = int(name.split(".")[1]) + 1
-            raise InvalidValue(f"{path}: layer {layer}: {name} has shape {tuple(part.get_shape())}; needs {shape}")
-        if _DTYPES.get(part.get_dtype()) != _dtype(dtype):
-            raise InvalidValue(f"{path}: {name} is stored as {part.get_dtype()}, but the header says {dtype}")
+            raise InvalidValue(f"{path}: layer {layer}: {name} has shape {tuple(state[name].shape)}; needs {shape}")
+        if state[name].dtype != _dtype(dtype):
+            raise InvalidValue(f"{path}: {name} is stored as {_dtype_name(state[name].dtype)}, the header says {dtype}")
 
 
 def check_finite(state: Mapping[str, Tensor]) -> None:
@@ -303,7 +242,7 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 def _dtype(name: str) -> torch.dtype:
-    for dtype in _DTYPES.values():
+    for dtype in FLOATS:
         if _dtype_name(dtype) == name:
             return dtype
     raise InvalidValue(f"the header names an unknown dtype {name!r}")

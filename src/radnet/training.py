@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .checkpoints import Progress, read_checkpoint, remove_leftovers, write_checkpoint
+from .checkpoints import Progress, random_states, read_checkpoint, write_checkpoint
 from .errors import Diverged, InvalidType, InvalidValue
-from .files import write_atomically
 from .network import RadNet
+from .writing import exclusively, remove_leftovers, write_atomically
 
 Batch = tuple[Tensor, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -148,36 +148,54 @@ def fit(
     """
     _check_arguments(model, epochs, optimizer, every, every_seconds)
     world = _World.current()
-    generator = _generator_of(data, checkpoint is not None)
+    generator = _generator_of(data)
     extras = {"scheduler": scheduler, "generator": generator}
-    done = Progress()
-    if checkpoint is not None:
-        if world.rank == 0:
-            remove_leftovers(checkpoint)
-        if Path(checkpoint).is_file():
+    with _held(checkpoint if world.rank == 0 else None), _own_chance(model, checkpoint is not None):
+        done, began = Progress(), random_states(model)
+        if checkpoint is not None and Path(checkpoint).is_file():
             done = read_checkpoint(checkpoint, model, optimizer, **extras)
-    forward = world.wrap(model)
-    due = _Due(every, every_seconds)
-    start = time.monotonic()
-    reason = "target" if _reached(done.losses, target) else "epochs"
-    with _bar(progress if world.rank == 0 else False, epochs, done.epoch) as tick:
-        while done.epoch < epochs and reason == "epochs":
-            value = _epoch(forward, model, data, optimizer, loss, world, done.epoch + 1)
-            done.rates.append(float(optimizer.param_groups[0]["lr"]))
-            done.losses.append(value)
-            if scheduler is not None:
-                scheduler.step()
-            tick(value)
-            if _reached(done.losses, target):
-                reason = "target"
-            elif max_seconds is not None and world.agree(time.monotonic() - start >= max_seconds):
-                reason = "time"
-            if checkpoint is not None and world.rank == 0 and due.now(done.epoch):
-                write_checkpoint(checkpoint, model, optimizer, done, **extras)
-    if checkpoint is not None and world.rank == 0:
-        write_checkpoint(checkpoint, model, optimizer, done, **extras)
-    world.barrier()
+        forward = world.wrap(model)
+        due = _Due(every, every_seconds)
+        start = time.monotonic()
+        reason = "target" if _reached(done.losses, target) else "epochs"
+        with _bar(progress if world.rank == 0 else False, epochs, done.epoch) as tick:
+            while done.epoch < epochs and reason == "epochs":
+                value = _epoch(forward, model, data, optimizer, loss, world, done.epoch + 1)
+                done.rates.append(float(optimizer.param_groups[0]["lr"]))
+                done.losses.append(value)
+                if scheduler is not None:
+                    scheduler.step()
+                tick(value)
+                if _reached(done.losses, target):
+                    reason = "target"
+                elif max_seconds is not None and world.agree(time.monotonic() - start >= max_seconds):
+                    reason = "time"
+                if checkpoint is not None and world.rank == 0 and due.now(done.epoch):
+                    write_checkpoint(checkpoint, model, optimizer, done, began=began, **extras)
+        if checkpoint is not None and world.rank == 0:
+            write_checkpoint(checkpoint, model, optimizer, done, began=began, **extras)
+        world.barrier()
     return FitResult(reason, tuple(done.losses), tuple(done.rates), time.monotonic() - start)
+
+
+@contextmanager
+def _held(checkpoint: str | os.PathLike[str] | None) -> Iterator[None]:
+    """While this lasts, no other process writes the checkpoint."""
+    if checkpoint is None:
+        yield
+        return
+    remove_leftovers(checkpoint)
+    with exclusively(checkpoint, f"{checkpoint}: another fit is at work on this checkpoint; wait, or give another"):
+        yield
+
+
+def _own_chance(model: nn.Module, resumable: bool) -> AbstractContextManager[None]:
+    """A run that may be resumed draws from torch's global generators, and puts them back when it is done."""
+    if not resumable:
+        return nullcontext()
+    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+    forked: AbstractContextManager[None] = torch.random.fork_rng(devices=devices)
+    return forked
 
 
 def _reached(losses: list[float], target: float | None) -> bool:
@@ -240,17 +258,11 @@ def _check_arguments(model: Any, epochs: Any, optimizer: Any, every: Any, every_
         raise InvalidValue("the optimizer holds parameters of another model; build it from model.parameters()")
 
 
-def _generator_of(data: Any, exact: bool) -> torch.Generator | None:
-    """The generator that shuffles the data. A run that may be resumed must know it."""
+def _generator_of(data: Any) -> torch.Generator | None:
+    """The generator of its own that shuffles the data, if it has one."""
     generator: torch.Generator | None = getattr(data, "generator", None)
     if generator is None:
         generator = getattr(getattr(data, "sampler", None), "generator", None)
-    shuffles = isinstance(getattr(data, "sampler", None), torch.utils.data.RandomSampler)
-    if exact and shuffles and generator is None:
-        raise InvalidValue(
-            "the loader shuffles with torch's global generator, which a checkpoint does not hold; "
-            "use DataLoader(..., shuffle=True, generator=torch.Generator().manual_seed(0))"
-        )
     return generator
 
 

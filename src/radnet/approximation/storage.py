@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ..errors import InvalidValue
-from ..files import check_finite, open_safetensors, read_header, write_atomically
+from ..files import check_finite
+from ..reading import pack, unpack
+from ..writing import write_atomically
 from . import Approximation
 from .certificate import Certificate
 from .covers import Cover
@@ -23,7 +23,7 @@ from .stacked import DeepNetwork, StackedNetwork
 from .targets import Limit
 from .width_max import Moved
 
-FORMAT = 1
+FORMAT = 2  # 1 had no checksum
 _KEY = "radnet-approximation"
 _NOT_ONE = "not an approximation written by radnet; a network is read by radnet.load(path)"
 _NETWORKS: dict[str, type[DeepNetwork]] = {"stacked": StackedNetwork, "growing": GrowingNetwork}
@@ -34,9 +34,7 @@ _COVER_NUMBERS = ("scale", "unit", "pitch", "slack", "bits", "kind")
 
 def save(a: Approximation, path: str | os.PathLike[str]) -> None:
     """Write it, atomically."""
-    state: dict[str, Tensor] = {
-        f"network.{k}": v.detach().cpu().contiguous() for k, v in a.network.state_dict().items()
-    }
+    state: dict[str, Tensor] = {f"network.{k}": v for k, v in a.network.state_dict().items()}
     state |= {f"cover.{name}": _tensor(getattr(a.cover, name)) for name in _COVER}
     state |= {f"outside.{name}": _tensor(value) for name, value in a.outside.arrays().items()}
     state["outputs"] = _tensor(a.outputs)
@@ -47,14 +45,12 @@ def save(a: Approximation, path: str | os.PathLike[str]) -> None:
         "cover": {name: getattr(a.cover, name) for name in _COVER_NUMBERS},
         "certificate": a.certificate.as_dict(),
     }
-    write_atomically(path, to_bytes(state, metadata={_KEY: json.dumps(header, allow_nan=False)}))
+    write_atomically(path, pack(state, _KEY, header))
 
 
 def load(path: str | os.PathLike[str]) -> Approximation:
     """Read it, checked."""
-    with open_safetensors(path) as file:
-        header = read_header(file, path, _KEY, FORMAT, _NOT_ONE)
-        state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    header, state = unpack(path, _KEY, FORMAT, _NOT_ONE)
     check_finite(state)
     try:
         network = _NETWORKS[header["network"]](**_part(state, "network"))

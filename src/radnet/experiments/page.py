@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..approximation import Approximation, approximate
 from ..approximation.domains import Box
-from ..files import write_atomically
+from ..writing import write_atomically
 from .findings import findings
 from .pictures import pictures
 from .report import Row, of_the_paper, summary, text_of, verdict

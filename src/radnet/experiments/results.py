@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidValue
-from ..files import write_atomically
+from ..writing import write_atomically
 from .figure import Figure
 from .plan import TITLES, Job, trial_from
 from .report import Row, rows_of

@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ import numpy as np
 import torch
 
 from ..errors import InvalidValue, TrialFailed
-from ..files import write_atomically
+from ..writing import exclusively, write_atomically
 from .plan import Job, trial_from
 from .worker import THREADS
 
@@ -82,24 +83,9 @@ def open_folder(folder: Path, jobs: Sequence[Job], *, force: bool = False) -> bo
     return False
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """While this lasts, no other run works in the folder (where the system can tell)."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:
-        yield
-        return
-    lock = folder / ".lock"
-    with open(lock, "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InvalidValue(f"another run is at work in {folder}; wait for it, or give another --out") from error
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """While this lasts, no other run works in the folder (where the system can tell); nothing is put there for it."""
+    return exclusively(folder, f"another run is at work in {folder}; wait for it, or give another --out")
 
 
 def make_folder(folder: Path) -> None:
@@ -273,8 +259,15 @@ def _check_same_run(folder: Path, description: dict[str, Any]) -> None:
             )
 
 
-_OUR_FILES = re.compile(r"experiment-[1-6]\.csv|\..+\.[0-9a-f]{16}\.tmp|\.lock")
-_OUR_TRIALS = re.compile(r"[1-6]-[\w.-]+-\d+\.json|\..+\.[0-9a-f]{16}\.tmp")
+def _and_leftovers(names: str) -> re.Pattern[str]:
+    """Our files, and temporary ones of theirs."""
+    return re.compile(rf"({names})|\.({names})\.[0-9a-f]{{16}}\.tmp")
+
+
+_OUR_FILES = _and_leftovers(
+    "|".join(map(re.escape, (name for name in OURS if name != "trials"))) + r"|experiment-[1-6]\.csv"
+)
+_OUR_TRIALS = _and_leftovers(r"[1-6]-[\w.-]+-\d+\.json")
 
 
 def _visible(names: set[str]) -> set[str]:
@@ -298,6 +291,5 @@ def _clear(folder: Path) -> None:
         if _OUR_TRIALS.fullmatch(path.name):
             path.unlink(missing_ok=True)
     for path in folder.iterdir():
-        ours = path.name in OURS or (_OUR_FILES.fullmatch(path.name) and path.name != ".lock")
-        if ours and path.name not in ("run.json", "trials"):
+        if _OUR_FILES.fullmatch(path.name) and path.name != "run.json":
             path.unlink()

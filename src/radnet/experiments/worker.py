@@ -42,7 +42,7 @@ def main() -> None:
     import torch
 
     from ..errors import RadNetError
-    from ..files import write_atomically
+    from ..writing import write_atomically
 
     torch.set_num_threads(THREADS)
     while True:

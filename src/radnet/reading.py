@@ -1,0 +1,174 @@
+"""Reading files that may be damaged or hostile: everything is checked before anything is built or changed.
+
+Only regular files are opened, so nothing waits for a pipe. Text is JSON of limited size and depth with ordinary
+numbers. Tensors come from safetensors, which holds no code and no more than its own bytes; a file of format 2 carries a
+checksum of its header and its tensors, so that a flipped bit is a reason to refuse. Every refusal is an `InvalidValue`
+that names the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from .errors import InvalidValue, MissingFile
+
+#: bytes of JSON, and how deep it may be nested
+LARGEST_TEXT = 2**24
+DEEPEST = 32
+#: how the header of a file of format 2 begins; the checksum is that of the header with zeros in its place
+_SEAL = '{"sha256": "'
+_UNSEALED = 64 * "0"
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def regular_file(path: str | os.PathLike[str]) -> Path:
+    """The path, if there is an ordinary file."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        raise MissingFile(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as error:  # a name with a zero byte, a folder that may not be entered
+        raise InvalidValue(f"{path}: cannot be opened ({error})") from error
+    if not stat.S_ISREG(mode):
+        raise InvalidValue(f"{path}: is no regular file; give the name of a file")
+    return Path(path)
+
+
+def parse_json(text: str | bytes, where: str) -> Any:
+    """JSON that somebody gives us: of limited size and depth, with finite numbers that fit into 64 bits.
+
+    >>> parse_json('{"a": [1, 2.5]}', "the header")
+    {'a': [1, 2.5]}
+    >>> parse_json("[NaN]", "the header")
+    Traceback (most recent call last):
+        ...
+    radnet.errors.InvalidValue: the header is damaged (NaN is no number)
+    """
+    if len(text) > LARGEST_TEXT:
+        raise InvalidValue(f"{where} has {len(text):,} bytes of JSON; more than {LARGEST_TEXT:,} are not read")
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+        _check_plain(value, DEEPEST)
+    except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
+        raise InvalidValue(f"{where} is damaged ({error})") from error
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _check_plain(value: Any, depth: int) -> None:
+    if depth == 0:
+        raise ValueError(f"nested more than {DEEPEST} deep")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{value} is no number")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ValueError("a number of more than 64 bits")
+    for part in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        _check_plain(part, depth - 1)
+
+
+class TensorFile(NamedTuple):
+    """What a file of ours holds: its header and its tensors."""
+
+    header: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def pack(tensors: Mapping[str, Tensor], key: str, header: Mapping[str, Any]) -> bytes:
+    """The bytes of a file: tensors, a JSON header under a key, and a checksum of both."""
+    plain = {name: x.detach().cpu().clone().contiguous() for name, x in tensors.items()}  # no two share memory
+    text = json.dumps({"sha256": _UNSEALED, **header}, allow_nan=False)
+    return to_bytes(plain, metadata={key: _sealed(text, checksum(text, plain))})
+
+
+def _sealed(text: str, seal: str) -> str:
+    return text[: len(_SEAL)] + seal + text[len(_SEAL) + len(_UNSEALED) :]
+
+
+def unpack(path: str | os.PathLike[str], key: str, newest: int, otherwise: str) -> TensorFile:
+    """Header and tensors of a file of ours, formats 1 to ``newest``; ``otherwise``: what is said of any other file.
+
+    Raises
+    ------
+    MissingFile
+        If there is no such file.
+    InvalidValue
+        If it is damaged, of another kind or format, or its checksum is wrong.
+    """
+    with open_tensors(path) as file:
+        metadata = file.metadata() or {}
+        if key not in metadata:
+            raise InvalidValue(f"{path}: {otherwise}")
+        header = parse_json(metadata[key], f"{path}: the header")
+        if not isinstance(header, dict):
+            raise InvalidValue(f"{path}: the header is damaged: it is a {type(header).__name__}")
+        found = header.get("format")
+        if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= newest:
+            raise InvalidValue(f"{path}: file format {found!r}; this radnet reads formats 1 to {newest}")
+        tensors = read_tensors(file, path)
+    text = metadata[key]
+    if found > 1 and text != _sealed(text, checksum(_sealed(text, _UNSEALED), tensors)):
+        raise InvalidValue(f"{path}: the checksum is wrong: the file was changed or damaged after it was written")
+    header.pop("sha256", None)
+    return TensorFile(header, tensors)
+
+
+def open_tensors(path: str | os.PathLike[str]) -> Any:
+    """A safetensors file, opened for reading."""
+    regular_file(path)
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InvalidValue(f"{path}: not a safetensors file, or damaged ({error})") from error
+
+
+def read_tensors(file: Any, path: Any) -> dict[str, Tensor]:
+    """All tensors of an open file."""
+    try:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InvalidValue(f"{path}: a tensor in the file cannot be read ({error})") from error
+
+
+def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of a header and of names, dtypes, shapes and bytes of tensors."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        x = tensors[name].contiguous()
+        digest.update(f"\0{name}\0{x.dtype}\0{tuple(x.shape)}\0".encode("utf-8", "surrogatepass"))
+        if x.numel():
+            digest.update(x.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def check_fits(value: Tensor, own: Tensor, what: str) -> None:
+    """Whether a tensor can take the place of another: the same shape and kind, and every number one of its dtype's.
+
+    Numbers that are not finite are let through only where the other holds the same.
+    """
+    if value.shape != own.shape:
+        raise InvalidValue(f"{what} has shape {tuple(value.shape)}; the model needs {tuple(own.shape)}")
+    if value.dtype != own.dtype and not (value.dtype in FLOATS and own.dtype in FLOATS):
+        raise InvalidValue(f"{what} is {value.dtype}; the model needs {own.dtype}")
+    if value.dtype not in FLOATS:
+        return
+    there = value.to(own.dtype)
+    odd = ~there.isfinite()
+    if bool(odd.any()) and not torch.equal(there[odd], own.detach().cpu()[odd]):
+        beyond = value.isfinite() & odd
+        problem = f"numbers beyond {own.dtype}" if bool(beyond.any()) else "NaN or infinite values"
+        raise InvalidValue(f"{what} holds {problem}")
