@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from .errors import InvalidValue, MissingFile, NotWritten
+from .errors import InvalidValue, MissingFile, NotWritten, RadNetError
 
 try:
     import fcntl
@@ -51,12 +51,18 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     NotWritten
         If the system refuses: no room, no permission. The old file is as it was.
     """
-    target = _target(path)
     try:
+        target = _target(path)
         remove_leftovers(target)
         _write(target, data)
+    except RadNetError:
+        raise
     except OSError as error:
         raise NotWritten(f"{path}: not written, and what was there is as it was ({error})") from error
+    try:
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise NotWritten(f"{path}: written, but it may be gone if the machine stops now ({error})") from error
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> None:
@@ -143,7 +149,6 @@ def _write(target: Path, data: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
 
 
 def _temporary(target: Path) -> tuple[IO[bytes], Path]:
@@ -151,11 +156,15 @@ def _temporary(target: Path) -> tuple[IO[bytes], Path]:
     while True:
         path = target.with_name(f"{_beginning(target)}{secrets.token_hex(_HEX // 2)}.tmp")
         file = open(path, "xb")  # noqa: SIM115
-        if fcntl is None:
-            return file, path
-        fcntl.flock(file, fcntl.LOCK_EX)
-        if _is(path, file.fileno()):  # else somebody took it for a leftover, before it was held
-            return file, path
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if _is(path, file.fileno()):  # else somebody took it for a leftover, before it was held
+                return file, path
+        except BaseException:
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
         file.close()
 
 
