@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import InvalidValue, MissingFile
+from ..arrays import read_npy, read_text
+from ..errors import InvalidValue
 from ..expressions import parse_function
 from . import Approximation, approximate
 from .domains import Ball, Box, Domain, Points
@@ -111,13 +111,4 @@ def _numbers(text: str, separator: str, option: str) -> list[float]:
 
 
 def _read_points(path: Path) -> Any:
-    if not path.is_file():
-        raise MissingFile(f"--points {path}: there is no such file")
-    try:
-        if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # an empty file is refused below, in our words
-            return np.loadtxt(path, delimiter=",", ndmin=2)
-    except (ValueError, EOFError, OSError) as error:
-        raise InvalidValue(f"--points {path}: {error}") from error
+    return read_npy(path) if path.suffix == ".npy" else read_text(path)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import hashlib
 import os
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..arrays import read_idx, read_npz
 from ..errors import InvalidValue, MissingFile, MissingPackage
 
-_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 _IDX_IMAGES, _IDX_LABELS = 0x00000803, 0x00000801
 
 
@@ -102,35 +99,20 @@ def _from_files(path: Path) -> tuple[Any, Any]:
         return _read_idx(path, "train-images-idx3-ubyte", _IDX_IMAGES), _read_idx(
             path, "train-labels-idx1-ubyte", _IDX_LABELS
         )
-    if not path.is_file():
+    if not path.exists():
         raise MissingFile(f"{path}: there is no such file or folder")
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            names = ("x_train", "y_train") if "x_train" in data else ("x", "y")
-            images, labels = (data[name] for name in names)
-        images = images.reshape(len(images), -1)
-    except _DAMAGED as error:
-        raise InvalidValue(f"{path}: not an .npz file with x_train and y_train, or x and y ({error})") from error
-    return images, labels
+    arrays = read_npz(path)
+    names = ("x_train", "y_train") if "x_train" in arrays else ("x", "y")
+    if not all(name in arrays and arrays[name].ndim for name in names):
+        raise InvalidValue(f"{path}: not an .npz file with x_train and y_train, or x and y")
+    images, labels = (arrays[name] for name in names)
+    return images.reshape(len(images), -1) if images.size else images, labels
 
 
 def _read_idx(folder: Path, name: str, magic: int) -> Any:
-    """One file of MNIST's own format: a magic number, the sizes, the bytes."""
-    plain, packed = folder / name, folder / f"{name}.gz"
-    if not plain.is_file() and not packed.is_file():
+    """One file of MNIST's own format, plain or packed; a row for each image."""
+    path = next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+    if path is None:
         raise MissingFile(f"{folder}: there is neither {name} nor {name}.gz")
-    try:
-        raw = plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())
-    except (OSError, EOFError, zlib.error) as error:
-        raise InvalidValue(f"{packed}: damaged ({error})") from error
-    axes = magic & 0xFF
-    header = np.frombuffer(raw[: 4 * (1 + axes)], dtype=">u4")
-    if len(header) != 1 + axes or header[0] != magic:
-        raise InvalidValue(f"{folder / name}: not an IDX file of the expected kind")
-    sizes = [int(size) for size in header[1:]]
-    body = np.frombuffer(raw, dtype=np.uint8, offset=4 * (1 + axes))
-    if len(body) != np.prod(sizes):
-        raise InvalidValue(f"{folder / name}: {len(body)} bytes, but its header announces {sizes}")
-    if 0 in sizes:
-        raise InvalidValue(f"{folder / name}: its header announces {sizes}, which is nothing")
-    return body.reshape(sizes[0], -1) if axes > 1 else body
+    found = read_idx(path, magic)
+    return found.reshape(len(found), -1) if found.ndim > 1 else found

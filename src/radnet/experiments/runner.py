@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from ..errors import InvalidValue, TrialFailed
+from ..reading import LARGEST_TEXT, parse_json, regular_file
 from ..writing import exclusively, write_atomically
 from .plan import Job, trial_from
 from .worker import THREADS
@@ -103,7 +104,7 @@ def make_folder(folder: Path) -> None:
 def finished(folder: Path, job: Job) -> dict[str, Any] | None:
     """What is kept of a job that was run before; None if it was not."""
     try:
-        data = json.loads((folder / "trials" / f"{job.name}.json").read_text())
+        data = _parsed(folder / "trials" / f"{job.name}.json")
         same = data["job"] == json.loads(json.dumps(job.as_dict()))
         trial_from(job.experiment, data["trial"])
         float(data["seconds"])
@@ -235,10 +236,16 @@ def _failure(job: Job, message: dict[str, Any]) -> TrialFailed:
     )
 
 
+def _parsed(path: Path) -> Any:
+    if regular_file(path).stat().st_size > LARGEST_TEXT:
+        raise InvalidValue(f"{path}: more than {LARGEST_TEXT:,} bytes")
+    return parse_json(path.read_bytes(), str(path))
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """What a run left in one of its JSON files, if that has the version this radnet reads."""
     try:
-        found: dict[str, Any] = json.loads(path.read_text())
+        found: dict[str, Any] = _parsed(path)
         version = found["schema_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidValue(f"{path} cannot be read ({error}); --force starts anew") from error
