@@ -233,6 +233,8 @@ def _check_shapes(state: dict[str, Tensor], expected: dict[str, tuple[int, ...]]
 def check_finite(state: Mapping[str, Tensor]) -> None:
     """Raise, naming the tensor, if a number is NaN or infinite."""
     for name, value in state.items():
+        if (value.is_floating_point() or value.is_complex()) and value.dtype not in FLOATS:
+            raise InvalidValue(f"{name} is {value.dtype}; expected float16, bfloat16, float32 or float64")
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise InvalidValue(f"{name} holds NaN or infinite values")
 

@@ -137,9 +137,9 @@ def open_tensors(path: str | os.PathLike[str]) -> Any:
 
 
 def read_tensors(file: Any, path: Any) -> dict[str, Tensor]:
-    """All tensors of an open file."""
+    """All tensors of an open file, as copies: what safetensors gives lies in the file, and goes where that goes."""
     try:
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise InvalidValue(f"{path}: a tensor in the file cannot be read ({error})") from error
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import InvalidValue
 from ..files import check_finite
 from ..reading import pack, unpack
+from ..threads import quietly
 from ..writing import write_atomically
 from . import Approximation
 from .certificate import Certificate
@@ -52,6 +53,11 @@ def load(path: str | os.PathLike[str]) -> Approximation:
     """Read it, checked."""
     header, state = unpack(path, _KEY, FORMAT, _NOT_ONE)
     check_finite(state)
+    with quietly():  # torch warns of shapes that are refused below
+        return _built(path, header, state)
+
+
+def _built(path: Any, header: dict[str, Any], state: dict[str, Tensor]) -> Approximation:
     try:
         network = _NETWORKS[header["network"]](**_part(state, "network"))
         arrays: dict[str, Any] = {k: v.numpy() for k, v in _part(state, "cover").items()}

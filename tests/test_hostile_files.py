@@ -1,0 +1,258 @@
+"""Damaged and hostile files for every reader: refused with a reason, or harmless; nothing raw, nothing half changed."""
+
+import copy
+import gzip
+import io
+import json
+import random
+import struct
+import time
+import zipfile
+import zlib
+
+import numpy as np
+import pytest
+import torch
+
+import radnet
+from radnet import arrays
+from radnet.approximation.command import parse_domain
+from radnet.checkpoints import Progress, read_checkpoint, write_checkpoint
+from radnet.experiments import images, runner
+from radnet.reading import pack, unpack
+
+#: values that do not belong where they are put
+ODD = (
+    None, True, -1, 0, 2**62, 2**70, 1e308, 0.1, "", "x", "\u0000", [], [[]], {}, {"a": 1}, [1] * 1000, "float64",
+    "squash", "9" * 500, [2, 3, 1], {"name": "squash", "shift": "none"},
+)  # fmt: skip
+KEYS = {"network": "radnet", "checkpoint": "radnet-checkpoint", "approximation": "radnet-approximation"}
+
+
+def flipped(data, rng):
+    """Some bits changed, a part cut out, repeated, filled or swapped."""
+    data = bytearray(data)
+    kind = rng.randrange(6)
+    i, j = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+    if kind == 0:
+        for _ in range(rng.choice((1, 1, 2, 8))):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        del data[i:]
+    elif kind == 2:
+        del data[i:j]
+    elif kind == 3:
+        data[i:i] = data[i:j][:200]
+    elif kind == 4:
+        data[i : i + 8] = struct.pack("<Q", rng.choice((0, 1, 2**31, 2**40, 2**63, 2**64 - 1)))
+    else:
+        data[i : i + rng.randrange(40)] = bytes(rng.randrange(256) for _ in range(rng.randrange(40)))
+    return bytes(data)
+
+
+def changed(value, rng):
+    """A header with something in it replaced, left out or added."""
+    value = copy.deepcopy(value)
+    places = []
+
+    def visit(node):
+        keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
+        for key in keys:
+            places.append((node, key))
+            visit(node[key])
+
+    visit(value)
+    for _ in range(rng.choice((1, 1, 2))):
+        node, key = rng.choice(places)
+        if isinstance(node, dict) and key in node and rng.random() < 0.2:
+            del node[key]
+        elif isinstance(node, dict) or key < len(node):
+            node[key] = copy.deepcopy(rng.choice(ODD))
+    return value
+
+
+def other_tensors(tensors, rng):
+    """Tensors with one of them of another kind, shape or value, left out, or one more."""
+    tensors = dict(tensors)
+    name = rng.choice(sorted(tensors))
+    x = tensors[name]
+    kind = rng.randrange(7)
+    if kind == 0:
+        del tensors[name]
+    elif kind == 1:
+        tensors[rng.choice(("extra", name + ".x", "optimizer.9.step", "optimizer.x", "model.", "random.cpu"))] = (
+            x.clone()
+        )
+    elif kind == 2:
+        tensors[name] = x.to(rng.choice((torch.int64, torch.bool, torch.complex64, torch.float16, torch.uint8)))
+    elif kind == 3:
+        tensors[name] = torch.zeros(rng.choice(((), (0,), (9, 9), (1, 1, 1))), dtype=x.dtype)
+    elif kind == 4 and x.is_floating_point() and x.numel():
+        tensors[name] = torch.full_like(x, rng.choice((float("nan"), float("inf"), 1e30, -1e-40)))
+    elif kind == 5:
+        tensors[name] = x.reshape(-1)
+    else:
+        tensors[name] = x.to(torch.float8_e4m3fn) if x.is_floating_point() else x.to(torch.int8)
+    return tensors
+
+
+class Reader:
+    """A good file, and what reads it."""
+
+    def __init__(self, name, folder):
+        self.name, self.folder, self.path = name, folder, folder / f"{name}.safetensors"
+        make = getattr(self, f"make_{name}", None)
+        make() if make else self.make_array()
+        self.good = self.path.read_bytes()
+        if name in KEYS:
+            self.header, self.tensors = unpack(self.path, KEYS[name], 2, "")
+
+    def make_network(self):
+        radnet.save(radnet.RadNet((2, 3, 4, 1), ["squash", "shifted_relu"], shift="trainable"), self.path)
+
+    def make_into(self):
+        self.make_network()
+        self.model = radnet.RadNet((2, 3, 4, 1), ["squash", "shifted_relu"], shift="trainable")
+
+    def make_checkpoint(self):
+        self.model = radnet.RadNet((2, 3, 1), "sigmoid")
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+        self.generator = torch.Generator().manual_seed(0)
+        x = torch.ones(4, 2)
+        for _ in range(2):
+            self.optimizer.zero_grad()
+            self.model(x).sum().backward()
+            self.optimizer.step()
+        options = {"generator": self.generator, "began": {"cpu": torch.zeros(5056, dtype=torch.uint8)}}
+        write_checkpoint(self.path, self.model, self.optimizer, Progress([1.0, 0.5], [0.1, 0.1]), **options)
+
+    def make_approximation(self):
+        radnet.approximate(torch.sin, radnet.Box(0, 1), 0.4, lipschitz=1).save(self.path)
+
+    def make_array(self):
+        if self.name == "points":
+            self.path = self.folder / "points.npy"
+            np.save(self.path, np.random.default_rng(0).random((6, 2)))
+        elif self.name == "text":
+            self.path = self.folder / "points.csv"
+            self.path.write_text("0.5,1\n2,3e-3\n-4,5\n")
+        elif self.name == "images":
+            self.path = self.folder / "images.npz"
+            np.savez_compressed(self.path, x=np.arange(600).reshape(6, 100) % 250, y=np.full(6, 3))
+        else:
+            self.path = self.folder / "run.json"
+            self.path.write_text(json.dumps({"schema_version": 2, "environment": {"a": [1, 2]}, "jobs": [{"b": 1.5}]}))
+
+    def mutant(self, rng):
+        """Another file."""
+        if self.name in KEYS and rng.random() < 0.6:
+            key, header, tensors = KEYS[self.name], self.header, self.tensors
+            if rng.random() < 0.5:
+                header = changed(header, rng)
+            else:
+                tensors = other_tensors(tensors, rng)
+            try:
+                return pack(tensors, key, header)
+            except Exception:  # what cannot be written
+                return flipped(self.good, rng)
+        if self.name == "run" and rng.random() < 0.5:
+            return json.dumps(changed(json.loads(self.good), rng)).encode()
+        return flipped(self.good, rng)
+
+    def read(self):
+        if self.name == "network":
+            return radnet.load(self.path)
+        if self.name == "into":
+            return radnet.load_into(self.model, self.path)
+        if self.name == "checkpoint":
+            return read_checkpoint(self.path, self.model, self.optimizer, generator=self.generator)
+        if self.name == "approximation":
+            return radnet.approximation.load(self.path)
+        if self.name in ("points", "text"):
+            return parse_domain(None, None, str(self.path))
+        if self.name == "images":
+            return images.digits(3, self.path)
+        return runner.read_json(self.path)
+
+    def state(self):
+        """What must be as it was after a refusal."""
+        if self.name not in ("into", "checkpoint"):
+            return []
+        tensors = [p.detach().clone() for p in self.model.parameters()]
+        if self.name == "checkpoint":
+            tensors += [x.clone() for s in self.optimizer.state.values() for x in s.values()]
+            tensors += [self.generator.get_state()]
+        return tensors
+
+
+NAMES = ("network", "into", "checkpoint", "approximation", "points", "text", "images", "run")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_mutated_files_are_refused_or_harmless(name, tmp_path, count, evidence):
+    reader, rng = Reader(name, tmp_path), random.Random(0)
+    reader.read()
+    number, refused, slowest, raw, half = count(100, 10_000), 0, 0.0, [], []
+    generator = torch.get_rng_state()
+    for i in range(number):
+        reader.path.write_bytes(reader.mutant(rng))
+        before, start = reader.state(), time.perf_counter()
+        try:
+            reader.read()
+        except radnet.RadNetError:
+            refused += 1
+            after = reader.state()
+            if len(after) != len(before) or not all(torch.equal(a, b) for a, b in zip(before, after, strict=True)):
+                half.append(i)
+        except BaseException as error:
+            raw.append((i, repr(error)[:200]))
+        slowest = max(slowest, time.perf_counter() - start)
+    torch.set_rng_state(generator)
+    evidence(f"mutated files: {name}", files=number, refused=refused, raw=len(raw), half=len(half), slowest=slowest)
+    assert (raw, half) == ([], [])
+    assert refused > number / 3
+
+
+def bombs():
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (400000000, 1), }"
+    header += b" " * (-(11 + len(header)) % 64) + b"\n"
+    npy = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("x.npy", npy + bytes(3 * 10**8))
+        z.writestr("y.npy", npy + bytes(3 * 10**8))
+    yield "images", archive.getvalue()
+    yield "points", npy
+    yield "network", struct.pack("<Q", 2**40) + b"{}"
+    yield "network", struct.pack("<Q", 90_000_000) + b"{" + b" " * 90_000_000
+    yield "run", b"[" * 10**6
+    yield "run", b'{"schema_version": ' + b"9" * 5000 + b"}"
+
+
+def test_bombs_are_refused_at_once(tmp_path, evidence):
+    seconds = []
+    for i, (name, data) in enumerate(bombs()):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        reader = Reader(name, folder)
+        reader.path.write_bytes(data)
+        start = time.perf_counter()
+        with pytest.raises(radnet.RadNetError):
+            reader.read()
+        seconds.append(time.perf_counter() - start)
+    evidence("bombs", files=len(seconds), slowest=max(seconds))
+
+
+def test_a_packed_file_is_not_inflated_beyond_what_it_announces(tmp_path):
+    head = struct.pack(">4I", 0x803, 60_000, 28, 28)
+    stream = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packed = stream.compress(head) + b"".join(stream.compress(bytes(10**6)) for _ in range(500)) + stream.flush()
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(packed)
+    with pytest.raises(radnet.RadNetError, match="announces"):
+        arrays.read_idx(tmp_path / "train-images-idx3-ubyte.gz", 0x803)
+    honest = struct.pack(">4I", 0x803, 3, 2, 2) + bytes(12)
+    (tmp_path / "ok.gz").write_bytes(gzip.compress(honest))
+    assert arrays.read_idx(tmp_path / "ok.gz", 0x803).shape == (3, 2, 2)
+    (tmp_path / "long.gz").write_bytes(gzip.compress(honest + b"x"))
+    with pytest.raises(radnet.RadNetError, match="more bytes than its header announces"):
+        arrays.read_idx(tmp_path / "long.gz", 0x803)
