@@ -338,3 +338,32 @@ def test_separated_covers_of_points_are_found(count):
     for seed in range(count(5, 30)):
         x = np.random.default_rng(seed).random((60, 2))
         assert radnet.approximate(f, Points(x), 0.3, width="max").certificate.check(f, x).holds
+
+
+@pytest.mark.parametrize("d", [9, 20, 30, 100, 1000])
+def test_too_many_dimensions_are_refused_at_once_with_a_true_number(d):
+    with pytest.raises(
+        ValueError, match=r"takes about .* balls, more than max_balls=20,000; eps=.* would fit"
+    ) as caught:
+        radnet.approximate(lambda x: x[:, :1], radnet.Box([0] * d, [1] * d), 0.5, lipschitz=1.0)
+    count = str(caught.value).split("about ")[1].split(" balls")[0].replace(",", "")
+    log = float(count[3:]) if count.startswith("10^") else math.log10(int(count))
+    assert math.log10(20_000) < log <= d * math.log10(math.ceil(math.sqrt(d)) + 1)
+    fits = float(str(caught.value).split("eps=")[2].split(" ")[0])
+    if d < 100:
+        assert (
+            len(radnet.approximate(lambda x: x[:, :1], radnet.Box([0] * d, [1] * d), fits, lipschitz=1.0).cover)
+            <= 20_000
+        )
+
+
+def test_six_dimensions_that_fit_are_built():
+    a = radnet.approximate(lambda x: x[:, :1], radnet.Box([0] * 6, [1] * 6), 0.5, lipschitz=1.0)
+    assert len(a.cover) <= 729
+    x = torch.rand(500, 6, dtype=torch.float64)
+    assert float((a.network(x) - x[:, :1]).abs().max()) < 0.5
+
+
+def test_no_more_balls_than_anybody_could_want():
+    with pytest.raises(ValueError, match="more than 10,000,000 balls are not built"):
+        radnet.approximate(torch.sin, radnet.Box(0, 1), 0.1, lipschitz=1, max_balls=10**15)

@@ -129,6 +129,10 @@ def load(path: str | os.PathLike[str]) -> Approximation:
     return load(path)
 
 
+#: balls of the largest network that is built
+MOST_BALLS = 10_000_000
+
+
 def approximate(
     f: Callable[[Tensor], Any],
     domain: Domain,
@@ -237,6 +241,8 @@ def _check_arguments(domain: Any, eps: Any, width: Any, dtype: Any, max_balls: A
         raise InvalidValue(f"dtype={dtype}: expected torch.float64 or torch.float32")
     if isinstance(max_balls, bool) or not isinstance(max_balls, int) or max_balls < 1:
         raise InvalidValue(f"max_balls={max_balls!r}: expected a positive whole number")
+    if max_balls > MOST_BALLS:
+        raise InvalidValue(f"max_balls={max_balls:,}: networks of more than {MOST_BALLS:,} balls are not built")
 
 
 def _cheapest(problem: Problem) -> Plan:
@@ -258,8 +264,12 @@ def _parameters(widths: list[int]) -> int:
 def _too_many(problem: Problem, width: str, error: TooManyBalls) -> str:
     """How many balls it would take, and an eps for which they suffice."""
     rule = {"auto": "n+m+1" if problem.limit.given else "max+1"}.get(width, width)
-    count = f"{error.count:,.0f}" if math.isfinite(error.count) else "very many"
-    growth = min((error.count / problem.most) ** (1 / problem.n), 1e6) if math.isfinite(error.count) else 2.0
+    known = error.count != math.inf
+    growth = 2.0
+    count = "very many"
+    if known:
+        count = f"{error.count:,.0f}" if error.count < 1e15 else f"10^{math.log10(error.count):.0f}"
+        growth = min(math.exp((math.log(error.count) - math.log(problem.most)) / problem.n), 1e6)
     eps = problem.eps * max(growth, 1.05)
     advice = "no eps was found that would fit"
     for k in range(20):
@@ -271,7 +281,7 @@ def _too_many(problem: Problem, width: str, error: TooManyBalls) -> str:
         else:
             advice = f"eps={eps:g} would fit"
             break
-    about = "" if error.exact else "about " if math.isfinite(error.count) else ""
+    about = "about " if known and not error.exact else ""
     return f"eps={problem.eps:g} takes {about}{count} balls, more than max_balls={problem.most:,}; {advice}"
 
 

@@ -8,8 +8,8 @@ Its centres outside K are moved to the nearest point of K, which keeps K covered
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from .pruning import prune
 from .trees import BallTree
 
 _OFFSETS = 4
-_ENUMERATED = 40  # lattice points looked at, per ball allowed
+ENUMERATED = 40  # lattice points looked at, per ball allowed
 
 
 class TooManyBalls(Exception):
@@ -48,7 +48,9 @@ def lattice_cover(domain: Domain, radius: float, most: int, *, separated: bool =
     found = [cubic_lattice(box, counts)] if cubic <= 4 * most else []
     if domain.dimension > 1:
         rng = np.random.default_rng(0)
-        found += [thin_lattice(box, radius, rng.random(domain.dimension), most) for _ in range(_OFFSETS)]
+        found += list(_thin_lattices(box, radius, rng, most))
+    if not found:  # the thin one needs less, but nobody can look through all of its points
+        raise TooManyBalls(cubic, exact=False)
     found = [_meeting(domain, centres, radius, separated) for centres in found]
     if separated:  # cells of unequal sides may be too flat for that
         found = [centres for centres in found if least_distance(centres) > 1.05 * radius] or found
@@ -84,19 +86,28 @@ def cubic_lattice(box: Box, counts: list[int]) -> Array:
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, box.dimension)
 
 
-def thin_lattice(box: Box, radius: float, offset: Array, most: int) -> Array:
-    """The points of A_n*, of the given covering radius, that are within that radius of the box.
+def _thin_lattices(box: Box, radius: float, rng: np.random.Generator, most: int) -> Iterator[Array]:
+    """`thin_lattice` with several offsets; none if there are too many points to look through."""
+    for _ in range(_OFFSETS):
+        centres = thin_lattice(box, radius, rng.random(box.dimension), most)
+        if centres is None:
+            return
+        yield centres
+
+
+def thin_lattice(box: Box, radius: float, offset: Array, most: int) -> Array | None:
+    """The points of A_n*, of the given covering radius, that are within that radius of the box; None if they are many.
 
     Its Gram matrix is ``I - 1/(n+1)``, its covering radius ``sqrt(n (n+2) / (12 (n+1)))``.
     """
     n = box.dimension
     gram = np.eye(n) - 1 / (n + 1)
     basis = np.linalg.cholesky(gram) * (radius * (1 - 1e-12) / math.sqrt(n * (n + 2) / (12 * (n + 1))))
-    corners = np.array(list(itertools.product(*zip(box.lower - radius, box.upper + radius, strict=True)))) - box.centre
-    spanned = np.linalg.solve(basis.T, corners.T).T
-    first, last = np.floor(spanned.min(0)).astype(int) - 1, np.ceil(spanned.max(0)).astype(int) + 1
-    if math.prod((last - first + 1).tolist()) > _ENUMERATED * most:
-        raise TooManyBalls(cells(box, radius), exact=False)
+    # how far the box, with a margin of the radius, reaches along the basis: the corners need not be listed for that
+    reach = np.ceil(np.abs(np.linalg.inv(basis.T)) @ (box.sides / 2 + radius)) + 1
+    if not np.log(2 * reach + 1).sum() <= math.log(ENUMERATED * most):
+        return None
+    first, last = -reach.astype(int), reach.astype(int)
     steps = [np.arange(a, b + 1) for a, b in zip(first, last, strict=True)]
     index = np.stack(np.meshgrid(*steps, indexing="ij"), axis=-1).reshape(-1, n)
     return np.asarray(box.centre + (index + offset) @ basis)
@@ -133,4 +144,5 @@ def cells(domain: Domain, radius: float) -> float:
         log = n / 2 * math.log(math.pi) - math.lgamma(n / 2 + 1) + n * math.log(domain.radius / step)
     else:
         log = float(np.log((domain.upper - domain.lower) / step).sum())
-    return math.exp(min(log + 0.5 * math.log(n + 1), 600))
+    log += 0.5 * math.log(n + 1)
+    return math.exp(log) if log < 700 else math.inf

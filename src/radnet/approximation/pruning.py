@@ -14,6 +14,7 @@ import numpy as np
 from .domains import Array, Box, Domain
 from .trees import BallTree, Indices
 
+_FEW_AXES, _FEW_BALLS = 5, 200
 _CUTS = 5
 _BOXES = 4096
 _CANDIDATES = 1500
@@ -25,6 +26,8 @@ def prune(domain: Domain, centres: Array, radii: Array) -> Indices:
         return np.zeros(1, np.int64)
     if domain.dimension == 1:
         return _fewest_intervals(domain, centres[:, 0], radii)
+    if domain.dimension > _FEW_AXES and len(centres) > _FEW_BALLS:  # there almost all balls meet, and nothing is gained
+        return np.arange(len(centres))
     return _prune_boxes(domain, centres, radii)
 
 
@@ -73,7 +76,6 @@ def _covered_by(domain: Domain, c: Array, r: float, others: Array, radii: Array)
     n = len(c)
     low, high = np.maximum(c - r, domain.lower), np.minimum(c + r, domain.upper)
     middle, half = ((low + high) / 2)[None], ((high - low) / 2)[None]
-    corners = np.array(list(itertools.product((-0.5, 0.5), repeat=n)))
     for cut in range(_CUTS + 1):
         gap = np.maximum(np.abs(middle - c) - half, 0)
         meets = (gap * gap).sum(1) < r * r
@@ -87,6 +89,7 @@ def _covered_by(domain: Domain, c: Array, r: float, others: Array, radii: Array)
             return True
         if cut == _CUTS or len(middle) * 2**n > _BOXES:
             return False
+        corners = np.array(list(itertools.product((-0.5, 0.5), repeat=n)))
         middle = (middle[:, None] + half[:, None] * corners[None]).reshape(-1, n)
         half = np.repeat(half / 2, 2**n, axis=0)
     return False

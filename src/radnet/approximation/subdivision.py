@@ -16,7 +16,7 @@ import numpy as np
 
 from .covers import Balls
 from .domains import Array, Domain, Mask
-from .lattices import TooManyBalls, one_ball
+from .lattices import ENUMERATED, TooManyBalls, one_ball
 from .pruning import prune
 
 _DEEPEST = 40
@@ -76,11 +76,12 @@ def _cut(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -> 
     sides = domain.upper - domain.lower
     unit = max(sides.min(), sides.max() / 16)
     counts = [max(1, round((start + 1) * side / unit)) for side in sides]
+    if math.prod(counts) > 4 * most:
+        raise TooManyBalls(math.prod(counts), exact=False)
     cell = sides / counts
     inner = float(np.linalg.norm(cell)) / 2
     axes = [lo + side * (np.arange(k) + 0.5) for lo, side, k in zip(domain.lower, cell, counts, strict=True)]
     middle = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, n)
-    corners = np.array(list(itertools.product((-0.25, 0.25), repeat=n))) * cell
     centres, levels, count = [], [], 0
     for level in range(_DEEPEST + 1):
         radius = inner * 0.5**level
@@ -93,7 +94,8 @@ def _cut(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -> 
         middle = middle[~ok]
         if not len(middle) and count <= most:
             return Balls(np.concatenate(centres), np.concatenate(levels), inner, "subdivision")
-        if count + len(middle) > most:
+        if count + len(middle) > most or len(middle) * 2**n > ENUMERATED * most:
             raise TooManyBalls(count + len(middle) * 2**n, exact=False)
+        corners = np.array(list(itertools.product((-0.25, 0.25), repeat=n))) * cell
         middle = (middle[:, None] + 0.5**level * corners[None]).reshape(-1, n)
     raise TooManyBalls(math.inf, exact=False)
