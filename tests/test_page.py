@@ -1,7 +1,10 @@
 """The page, in a browser: nothing missing, nothing asked for, three toys that compute, any screen."""
 
+import base64
+import hashlib
 import itertools
 import json
+import random
 import re
 import struct
 import zlib
@@ -13,7 +16,8 @@ import torch
 
 import browser
 import radnet
-from radnet.experiments import page, results
+from radnet.experiments import page, results, schemas
+from test_hostile_files import changed
 
 pytestmark = pytest.mark.xdist_group("report")
 needs_chromium = pytest.mark.skipif(
@@ -88,8 +92,41 @@ def test_the_same_results_make_the_same_page(text, small_report):
 
 def test_what_comes_from_outside_is_escaped(small_report):
     data = results.read(small_report)
-    data["environment"]["system"] = "<script>alert(1)</script>"
+    attack = "<script>alert(1)</script>"
+    data["environment"]["system"] = attack
+    data["rows"][0]["trials"] = data["rows"][0]["note"] = data["experiments"][0]["title"] = attack
+    data["experiments"][0]["parts"][0]["trials"].insert(0, {**data["experiments"][0]["parts"][0]["trials"][0]})
+    data["experiments"][0]["parts"][0]["trials"][0]["seed"] = attack
     assert "<script>alert(1)" not in page.page(data)
+
+
+def test_the_page_runs_its_own_script_and_no_other(text):
+    scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.S)
+    assert len(scripts) == 1
+    digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+
+
+def test_results_are_read_by_the_schema_that_ships_with_them(small_report, count):
+    jsonschema = pytest.importorskip("jsonschema")
+    data, schema = results.read(small_report), json.loads(results.schema())
+    schemas.check(data, schema)
+    rng, wrong = random.Random(0), 0
+    validator = jsonschema.Draft202012Validator(schema)
+    small = {**data, "rows": data["rows"][:2], "experiments": data["experiments"][:1]}
+    small["experiments"][0]["parts"] = small["experiments"][0]["parts"][:1]
+    for _ in range(count(200, 3000)):
+        mutant = changed(small, rng)
+        try:
+            schemas.check(mutant, schema)
+            fits = True
+        except ValueError:
+            fits = False
+        assert validator.is_valid(mutant) or not fits  # a whole number like 1e3 is one to the standard, not to us
+        wrong += not validator.is_valid(mutant)
+    assert wrong > 20
 
 
 def test_the_pages_network_keeps_its_promise():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import importlib.resources
 import json
@@ -33,9 +35,11 @@ def page(data: dict[str, Any]) -> str:
     """The page as text."""
     a = approximation()
     rows = rows_from(data)
+    script = _asset("toys.js")
     parts = {
         "css": _asset("page.css"),
-        "script": _asset("toys.js"),
+        "script": script,
+        "policy": _policy(script),
         "notice": _notice(data),
         "summary": _text(summary(rows)),
         "verdicts": "\n".join(map(_verdict_row, of_the_paper(rows))),
@@ -85,6 +89,15 @@ def _asset(name: str) -> str:
     return (importlib.resources.files(__package__) / "assets" / name).read_text(encoding="utf-8").strip()
 
 
+def _policy(script: str) -> str:
+    """The page runs its own script and no other, and fetches nothing."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
 def _text(value: Any) -> str:
     return html.escape(str(value))
 
@@ -110,20 +123,20 @@ def _verdict_row(row: Row) -> str:
         ("Rule", "", why),
     )
     rest = "".join(f'<td class="{c}" data-label="{label}">{_text(value)}</td>' for label, c, value in cells)
-    return f'<tr><th scope="row">{row.experiment}, {_text(row.part)}</th>{rest}</tr>'
+    return f'<tr><th scope="row">{_text(row.experiment)}, {_text(row.part)}</th>{rest}</tr>'
 
 
 def _experiment(data: dict[str, Any], one: dict[str, Any], rows: list[Row]) -> str:
-    number = one["number"]
+    number = int(one["number"])
     said = "".join(f"<p>{_text(sentence)}</p>" for sentence in findings(data, number))
     lines = "".join(
-        f'<tr><th scope="row">{_text(row.part)}</th><td>{_text(row.figure)}</td><td>{row.trials}</td>'
+        f'<tr><th scope="row">{_text(row.part)}</th><td>{_text(row.figure)}</td><td>{_text(row.trials)}</td>'
         f'<td class="number">{_text(text_of(row.ours))}</td><td>{_text(row.note)}</td></tr>'
         for row in rows
         if row.experiment == number
     )
     settings = "".join(
-        f"<h3>{_text(part['part'])}</h3><p>seeds {part['trials'][0]['seed']} to {_last_seed(part)}; "
+        f"<h3>{_text(part['part'])}</h3><p>seeds {_text(part['trials'][0]['seed'])} to {_last_seed(part)}; "
         + _text(", ".join(f"{key} = {value}" for key, value in part["settings"].items() if value is not None))
         + "</p>"
         for part in one["parts"]

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import InvalidValue
 from ..writing import write_atomically
+from . import schemas
 from .figure import Figure
 from .plan import TITLES, Job, trial_from
 from .report import Row, rows_of
@@ -108,6 +109,7 @@ def read(folder: Path) -> dict[str, Any]:
     path = folder / "results.json"
     data = read_json(path)
     try:
+        schemas.check(data, json.loads(schema()))
         rows_from(data)
         for one in data["experiments"]:
             for part in one["parts"]:
