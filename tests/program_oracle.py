@@ -23,7 +23,6 @@ from program_writer import option_value
 SHARES = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 #: a hidden norm this close to a jump of its profile, or a largest entry this close to the second, decides nothing
 NEAR = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 5e-2}
-ROUNDING = 1e-15  #: programs are made of numbers around one; where a profile has a kink, 0 may be this much elsewhere
 DRAWS = 8
 
 
@@ -147,6 +146,8 @@ class Comparison:
     def __init__(self, model, small, dtype, share, operations, rng):
         self.a, self.b = forget(copy.deepcopy(model)), forget(copy.deepcopy(small))
         self.dtype, self.share, self.rng = dtype, share, rng
+        #: programs are made of numbers around one; what is smaller may be the rest of a cancellation
+        self.rounding = 1e-6 if "to_float" in operations else 1e-15
         self.mixes, self.ties = any(OPERATIONS[name].mixes for name in operations), "one_hot" in operations
         self.moved = None
         self.shapes = self.rows = self.skipped = 0
@@ -180,7 +181,7 @@ class Comparison:
                 continue
             D = self._drift(name, value, inputs, options)
             gap = (by_rows(value, rows) - by_rows(other, rows)).abs().nan_to_num(nan=math.inf).amax(1)
-            bad = beyond & ~(gap <= 10 * D + self.share * by_rows(value, rows).abs().amax(1) + ROUNDING)
+            bad = beyond & ~(gap <= 10 * D + self.share * by_rows(value, rows).abs().amax(1) + self.rounding)
             if bad.any():
                 i = int(bad.nonzero()[0])
                 scale = by_rows(value, rows)[i].abs().max()
