@@ -129,7 +129,7 @@ def test_a_model_serves_while_it_is_compressed_verified_reported_saved_and_expor
 
 @pytest.mark.parametrize("make", [network, traced])
 def test_threads_that_compress_one_model_leave_it_as_it_was(make, count, evidence):
-    rounds, bad = count(2, 100), []
+    rounds, bad = count(6, 100), []
     filters, call = list(warnings.filters), nn.Module.__call__
     x = torch.randn(8, 4)
     for _ in range(rounds):

@@ -18,6 +18,7 @@ from torch.nn.modules import module as torch_module
 
 from ..activations import Identity, RadialActivation
 from ..network import RadNet
+from ..threads import in_this_thread
 
 #: what runs when a module is called, or stands between a name and its value
 _CALLED = (
@@ -36,7 +37,7 @@ KNOWN: tuple[type[nn.Module], ...] = (
 
 
 def _definitions(cls: type) -> dict[str, Any]:
-    return {name: inspect.getattr_static(cls, name, None) for name in _CALLED}
+    return {name: in_this_thread(inspect.getattr_static(cls, name, None)) for name in _CALLED}
 
 
 _CLASSES: tuple[type[nn.Module], ...] = (*KNOWN, RadialActivation, RadNet)
