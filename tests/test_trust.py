@@ -325,3 +325,29 @@ def test_fingerprints_see_values_and_identity():
     assert fingerprint(x, identity=True) != fingerprint(x.clone(), identity=True)
     assert fingerprint(x) != fingerprint(x + 1e-6)
     assert fingerprint(x) != fingerprint(x.double())
+
+
+class ManyWays(nn.Module):
+    """More ways than are followed from the start: those of an optional argument, and one for many rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.rho, self.b = nn.Linear(3, 16), radnet.Squash(), nn.Linear(16, 2)
+
+    def forward(self, x, scale=None, shift=None, gate=None, power=None):
+        h = self.rho(self.a(x))
+        h = h.clamp(-20.0, 20.0) if isinstance(h, torch.Tensor) and h.shape[0] > 30 else h
+        y = self.b(h.relu() if h.shape[0] > 30 else h)
+        y = y if scale is None else scale * y.relu()
+        y = y if shift is None else shift + y.tanh()
+        y = y if gate is None else gate * y.sigmoid()
+        return y if power is None else y.exp() - power
+
+
+def test_a_way_that_is_found_late_is_judged_all_the_same():
+    torch.manual_seed(0)
+    model = ManyWays().double().eval()
+    small = radnet.compress(model, torch.randn(6, 3, dtype=torch.float64)).network
+    for rows in (1, 6, 29, 31, 40, 100):
+        x = torch.randn(rows, 3, dtype=torch.float64)
+        torch.testing.assert_close(small(x), model(x), rtol=1e-9, atol=1e-12)

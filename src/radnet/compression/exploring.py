@@ -38,10 +38,12 @@ from .variations import (
 
 #: rows with which a model is traced, if it takes the same way with them
 FEW = 3
-#: other ways that are followed; more of them are loops, which show in the first few
+#: other ways that are followed from the start; along further ones the small model is judged
 MOST_WAYS = 3
-#: seconds for trying other lengths on a model that asks for them
-PATIENCE = 1.0
+#: operations that are recorded while other lengths are tried on a model that asks for them, the same on every machine;
+#: and seconds after which even so nothing more is tried
+EFFORT = 100_000
+PATIENCE = 30.0
 #: and how many numbers the inputs may have for that
 LARGEST = 2**18
 #: attributes that tell a width
@@ -174,11 +176,11 @@ class Explorer:
 
     def climb(self, found: Explored) -> None:
         """Try many numbers of rows and lengths: for models that ask for them in ways torch.fx cannot see."""
-        start = time.perf_counter()
+        start, effort = time.perf_counter(), 0
         for call in self._ladder(found.base):
-            if time.perf_counter() - start > PATIENCE:
+            if effort > EFFORT or time.perf_counter() - start > PATIENCE:
                 break
-            self._try(found, call, keep=False)
+            effort += self._try(found, call, keep=False)
 
     @staticmethod
     def _ladder(base: Call) -> Iterator[Call]:
@@ -191,20 +193,26 @@ class Explorer:
                 if n and numbers * (k / n) ** 2 <= LARGEST:
                     yield from with_lengths(base, n, k)
 
-    def _try(self, found: Explored, call: Call, *, keep: bool = True) -> None:
+    def _try(self, found: Explored, call: Call, *, keep: bool = True) -> int:
+        """Run a call and see whether it takes another way; returns how many operations ran."""
         try:
             tried = self.recorded(call)
         except Exception:  # whatever a model says to inputs of another shape
-            return
+            return 0
         if keep:
             found.others.append(tried)
         if tried.log in found.logs:
-            return
+            return len(tried.log)
         looped = loops(found.logs[0], tried.log)
         found.looped |= looped
         only_longer = {name for name, _ in tried.log} <= {name for name, _ in found.logs[0]}
-        if len(found.ways) < MOST_WAYS and not (looped and only_longer):
+        if looped and only_longer:
+            return len(tried.log)
+        if len(found.ways) < MOST_WAYS:
             found.add_way(call, tried.log)
+        elif not keep and all(tried.log != other.log for other in found.others):
+            found.others.append(tried)  # it is not followed unless the judge finds a difference there
+        return len(tried.log)
 
     def _check_no_memory(self, given: Tried) -> None:
         """Refuse a model that takes another way when it is called again, with what it kept of earlier calls."""
