@@ -62,7 +62,7 @@ def assert_same_state(model, before):
 class Served:
     """Threads that call a model all the time and count what is not as it was."""
 
-    def __init__(self, model, threads, share=None):
+    def __init__(self, model, threads):
         self.model, self.x = model, torch.randn(8, 4, generator=torch.Generator().manual_seed(1))
         with torch.no_grad():
             self.want = model(self.x)
@@ -95,9 +95,7 @@ class Served:
 
 
 @pytest.mark.parametrize("make", [network, traced, exported])
-def test_a_model_serves_while_it_is_compressed_verified_reported_saved_and_exported(
-    make, count, evidence, tmp_path, monkeypatch
-):
+def test_a_model_serves_while_it_is_compressed_verified_reported_saved_and_exported(make, count, evidence, tmp_path):
     model = make()
     before, filters = state(model), list(warnings.filters)
     calls = different = compressions = 0
@@ -133,7 +131,7 @@ def test_threads_that_compress_one_model_leave_it_as_it_was(make, count, evidenc
     filters, call = list(warnings.filters), nn.Module.__call__
     x = torch.randn(8, 4)
     for _ in range(rounds):
-        model, before, widths = make(), None, []
+        model, widths = make(), []
         before = state(model)
 
         def compress(model=model, widths=widths):

@@ -129,10 +129,14 @@ def read_checkpoint(
 # --- what torch's global generators have got to; dropout draws from them
 
 
+def cuda_devices(model: nn.Module) -> list[int]:
+    """The devices besides the CPU that a model is on."""
+    return sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+
+
 def random_states(model: nn.Module) -> dict[str, Tensor]:
     """The states of the global generators that a model may draw from, by device."""
-    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
-    return {"cpu": torch.get_rng_state()} | {f"cuda:{i}": torch.cuda.get_rng_state(i) for i in devices}
+    return {"cpu": torch.get_rng_state()} | {f"cuda:{i}": torch.cuda.get_rng_state(i) for i in cuda_devices(model)}
 
 
 def _set_random_state(device: str, state: Tensor) -> None:

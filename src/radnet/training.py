@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from .checkpoints import Progress, random_states, read_checkpoint, write_checkpoint
+from .checkpoints import Progress, cuda_devices, random_states, read_checkpoint, write_checkpoint
 from .errors import Diverged, InvalidType, InvalidValue
 from .network import RadNet
 from .writing import exclusively, remove_leftovers, write_atomically
@@ -193,8 +193,7 @@ def _own_chance(model: nn.Module, resumable: bool) -> AbstractContextManager[Non
     """A run that may be resumed draws from torch's global generators, and puts them back when it is done."""
     if not resumable:
         return nullcontext()
-    devices = sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
-    forked: AbstractContextManager[None] = torch.random.fork_rng(devices=devices)
+    forked: AbstractContextManager[None] = torch.random.fork_rng(devices=cuda_devices(model))
     return forked
 
 
