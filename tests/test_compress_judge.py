@@ -285,3 +285,22 @@ def test_digits_that_cancel_inside_the_original_are_not_asked_of_the_small_one()
     assert found.lossless, found.failures
     assert found.rows_ill_conditioned > 32
     assert not judge(cancelling(one), cancelling(Q + 1e-6), x).lossless
+
+
+def test_rows_on_which_rounding_decides_are_not_judged_and_the_others_are():
+    def turned(noise, last=1.0):
+        def f(x):
+            v = noise(x)
+            return torch.where(x[:, :1] > 1.5, v / (v.norm(dim=1, keepdim=True) + 1e-300), last * x)
+
+        return Function(f).double()
+
+    one, other = turned(lambda x: x * 0.3 - x * 0.1 - x * 0.2), turned(lambda x: x * 0.3 - x * 0.2 - x * 0.1)
+    x = torch.randn(64, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    few = int((x[:, 0] > 1.5).sum())
+    found = judge(one, other, x)
+    assert found.lossless, found.failures
+    assert 0 < found.rows_at_jump <= few < 32
+    assert not judge(one, turned(lambda x: x * 0.3 - x * 0.2 - x * 0.1, 1 + 1e-8), x).lossless
+    many = x.abs() + 2
+    assert any("rounding alone moves" in failure for failure in judge(one, other, many).failures)

@@ -256,3 +256,19 @@ def test_a_packed_file_is_not_inflated_beyond_what_it_announces(tmp_path):
     (tmp_path / "long.gz").write_bytes(gzip.compress(honest + b"x"))
     with pytest.raises(radnet.RadNetError, match="more bytes than its header announces"):
         arrays.read_idx(tmp_path / "long.gz", 0x803)
+
+
+def test_a_packed_file_that_would_grow_beyond_reason_is_not_inflated(tmp_path):
+    (tmp_path / "bomb.gz").write_bytes(gzip.compress(struct.pack(">4I", 0x803, 500_000, 28, 28) + bytes(10**6)))
+    with pytest.raises(radnet.RadNetError, match="it announces 392,000,000 bytes and has"):
+        arrays.read_idx(tmp_path / "bomb.gz", 0x803)
+
+
+def test_a_checkpoint_from_which_the_optimizer_cannot_go_on_is_refused(tmp_path):
+    reader = Reader("checkpoint", tmp_path)
+    without = {name: x for name, x in reader.tensors.items() if not name.endswith(".step")}
+    reader.path.write_bytes(pack(without, KEYS["checkpoint"], reader.header))
+    before = reader.state()
+    with pytest.raises(radnet.RadNetError, match="the optimizer cannot go on from the state in the file"):
+        reader.read()
+    assert all(torch.equal(a, b) for a, b in zip(before, reader.state(), strict=True))
