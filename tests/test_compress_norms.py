@@ -532,6 +532,29 @@ def test_many_readers_one_behind_the_other_are_no_problem():
     assert folded(Deep(), normal(3, 2))[1]
 
 
+def test_a_batch_norm_is_not_folded_where_inputs_of_another_number_of_axes_are_tried():
+    """With one axis more BatchNorm1d takes positions for channels, if they are as many: another function."""
+    model = (
+        nn.Sequential(nn.Linear(5, 2), batch_norm(nn.BatchNorm1d, 2), radnet.Squash(), nn.Linear(2, 1)).double().eval()
+    )
+    c = radnet.compress(model, normal(16, 5))
+    assert any("one axis more" in what for what in c.certificate.tried)
+    for shape in ((7, 5), (7, 2, 5)):
+        x = normal(*shape)
+        assert torch.allclose(c.network(x), model(x), rtol=0, atol=1e-13)
+
+
+def test_a_folded_batch_norm_says_that_it_was_folded_for_another_number_of_axes():
+    model = nn.Sequential(nn.Linear(3, 16), batch_norm(nn.BatchNorm1d, 16), radnet.Squash(), nn.Linear(16, 1))
+    small = radnet.compress(model.double().eval(), normal(8, 3)).network
+    assert small[0].out_features == 4
+    model(normal(8, 16, 3))
+    with pytest.raises(AssertionError, match="a BatchNorm1d was folded for inputs of 2 axes alone"):
+        small(normal(8, 16, 3))
+    assert torch.fx.symbolic_trace(small[1])(normal(8, 3)).shape == (8, 3)
+    assert torch.export.export(small, (normal(8, 3),)).module()(normal(8, 3)).shape == (8, 1)
+
+
 def test_an_unbatched_picture_is_not_taken_for_a_batch():
     """BatchNorm1d takes (C, H, W) for C rows with H channels, which are not those of the convolution before."""
     model = nn.Sequential(nn.Conv2d(3, 16, 1), batch_norm(nn.BatchNorm1d, 5))

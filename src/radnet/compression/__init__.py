@@ -208,6 +208,7 @@ def _compress_any(
             explored.differ = []
             if new:
                 explored.add_way(new[0].call, new[0].log)
+                follower.restart()
             elif explored.measured - explored.pinned:
                 explored.pinned = explored.measured
             else:

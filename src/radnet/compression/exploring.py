@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from ..activations import RadialActivation
 from ..errors import InvalidValue
-from ..measuring import ULPS
+from ..measuring import DRAWS, TIMES_CONDITIONING, ULPS
 from ..rescaling import block_sizes
-from ..running import Call, Precision, Ran
+from ..running import Call, Precision, Ran, copied
 from .program import whole_modules
 from .recording import Log, Outside, Recorder, essence, loops, origins, steps_in
 from .trust import CONVOLUTIONS, class_of
@@ -51,6 +51,20 @@ _SIZES = ("in_features", "out_features", "in_channels", "out_channels", "embeddi
 
 
 _OURS = str(Path(__file__).parents[1])
+
+
+class Nudges(NamedTuple):
+    """A tensor of the original one ulp off, in the precision of the judge: parameters, and inputs and buffers."""
+
+    weights: Callable[[Tensor], Tensor]
+    given: Callable[[Tensor], Tensor]
+
+
+class Norms(NamedTuple):
+    """The norms that arrived at an activation."""
+
+    rho: RadialActivation
+    r: Tensor
 
 
 class Tried(NamedTuple):
@@ -93,7 +107,6 @@ class Explorer:
         self.model, self.generator = model, generator
         self.precision = Precision()
         self._copy: Any = None
-        self.eps = torch.finfo(torch.float64).eps  # rows within 64 of it of a jump are not judged
 
     @property
     def copy(self) -> Any:
@@ -242,24 +255,51 @@ class Explorer:
 
     def recorded(self, call: Call, *, gradients: bool = False, restore: bool = True) -> Tried:
         """Run a call on the copy; raises whatever the model raises."""
-        recorder = Recorder(self.copy)
-        at_jump = torch.zeros(call.rows, dtype=torch.bool)
-
-        def look(m: nn.Module, v: Any) -> None:
-            if not isinstance(m, RadialActivation) or not m.jumps or not isinstance(v, Tensor):
-                return
-            if v.ndim and len(v) == len(at_jump):
-                at_jump.logical_or_(near_jump(m, v, self.eps).cpu())
-
-        with recorder.whole(whole_modules(self.copy), look):
-            ran = self.precision.run(self.copy, call, [recorder], gradients=gradients, restore=restore)
+        recorder, ran, norms = self._watched(self.copy, call, gradients=gradients, restore=restore)
         self._refuse_outside(recorder.outside)
         if recorder.written:
             raise InvalidValue(
                 f"{type(self.model).__name__}: its forward writes into its parameter {sorted(recorder.written)[0]}, so "
                 "it is another function after every call. Nothing was changed"
             )
+        at_jump = torch.zeros(call.rows, dtype=torch.bool)
+        for rho, r in norms:
+            if len(r) == call.rows:
+                at_jump |= _rows(near_jump(rho, r))
         return Tried(call, ran, at_jump, recorder.log)
+
+    def _watched(self, model: Any, call: Call, **options: bool) -> tuple[Recorder, Ran, list[Norms]]:
+        """Run a call, record it, and note the norms that arrive at activations whose profile jumps."""
+        recorder = Recorder(model)
+        norms: list[Norms] = []
+
+        def look(m: nn.Module, v: Any) -> None:
+            if isinstance(m, RadialActivation) and m.jumps and isinstance(v, Tensor) and v.ndim:
+                norms.append(Norms(m, norms_of(m, v)))
+
+        with recorder.whole(whole_modules(model), look):
+            ran = self.precision.run(model, call, [recorder], **options)
+        return recorder, ran, norms
+
+    def with_rounded_weights(self, tried: Tried, nudges: Nudges) -> Tried:
+        """The same with more rows at a jump: where ten times what one ulp of the weights does moves a norm across.
+
+        Two models that are the same function up to the rounding of their weights need not agree there.
+        """
+        call = tried.call
+        norms = self._watched(self.copy, call)[2]
+        moved = [torch.zeros_like(r) for _, r in norms]
+        for _ in range(DRAWS if norms else 0):
+            other = copied(self.model, nudges.weights, nudges.given)
+            near = self._watched(other, call.mapped(nudges.given))[2]
+            for most, (_, before), (_, after) in zip(moved, norms, near, strict=False):
+                if after.shape == before.shape:
+                    torch.maximum(most, (after - before).abs(), out=most)
+        at_jump = tried.at_jump.clone()
+        for (rho, r), most in zip(norms, moved, strict=True):
+            if len(r) == call.rows:
+                at_jump |= _rows(near_jump(rho, r, TIMES_CONDITIONING * most))
+        return tried._replace(at_jump=at_jump)
 
     def _refuse_outside(self, found: set[str]) -> None:
         if found:
@@ -325,21 +365,30 @@ def shapes_tried(found: Explored) -> Sequence[str]:
     return tuple(dict.fromkeys(tried.call.what for tried in found.others))
 
 
-def near_jump(rho: RadialActivation, v: Tensor, eps: float) -> Tensor:
-    """For each row (first axis) of v, whether some norm is within 64 eps of a jump of the profile.
-
-    >>> from radnet.activations import StepReLU
-    >>> near_jump(StepReLU(), torch.tensor([[1.0, 0.0], [1.1, 0.0]]), eps=1e-7)
-    tensor([ True, False])
-    """
+def norms_of(rho: RadialActivation, v: Tensor) -> Tensor:
+    """The norms of the vectors that an activation rescales, block by block."""
     sizes = block_sizes(rho.blocks or 1, v.shape[rho.dim])
     parts = [torch.linalg.vector_norm(part, dim=rho.dim, keepdim=True) for part in v.split(sizes, rho.dim)]
-    r = torch.cat(parts, dim=rho.dim)
+    return torch.cat(parts, dim=rho.dim)
+
+
+def near_jump(rho: RadialActivation, r: Tensor, margin: Tensor | float = 0.0) -> Tensor:
+    """Which norms are within 64 eps, and a margin, of a jump of the profile.
+
+    >>> from radnet.activations import StepReLU
+    >>> near_jump(StepReLU(), torch.tensor([1.0, 1.1, 1.2]), torch.tensor([0.0, 0.0, 0.3]))
+    tensor([ True, False,  True])
+    """
     t = 0.0 if rho.shift is None else float(rho.shift)
+    rounding = ULPS * torch.finfo(r.dtype).eps
     near = torch.zeros_like(r, dtype=torch.bool)
     for jump in rho.jumps:
-        near |= (r - t - jump).abs() <= ULPS * eps * max(1.0, abs(t + jump), abs(t))
-    return near.reshape(v.shape[0], -1).any(dim=1)
+        near |= (r - t - jump).abs() <= margin + rounding * max(1.0, abs(t + jump), abs(t))
+    return near
+
+
+def _rows(near: Tensor) -> Tensor:
+    return near.reshape(len(near), -1).any(dim=1).cpu()
 
 
 def _bits(x: Tensor) -> Tensor:

@@ -144,6 +144,10 @@ class Follower:
             reason = str(error).strip().partition("\n")[0]
             raise InvalidValue(f"{why}; nor can torch.export ({type(error).__name__}: {reason})") from why
 
+    def restart(self) -> None:
+        """Begin with a fresh copy: along a new way a layer may be another function, and must not have been folded."""
+        self._begin(self.way)
+
     def forget(self) -> None:
         """The copy has changed: norm layers were folded. What runs is no longer what ran in the original."""
         self._found, self._folded = [], True

@@ -8,195 +8,31 @@ have been rounded). What the dtype that ships does is measured beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidType, InvalidValue
-from ..measuring import AGREEMENT, DRAWS, TIMES_CONDITIONING, ULPS, Gap, as_rows, differences, gap_by_rows, nudged
+from ..measuring import as_rows, differences, nudged
 from ..running import Precision, Ran, Shaken, as_float64, copied, run, with_same_parameters
 from .certificate import Certificate
-from .exploring import Explored, Explorer, Tried, shapes_tried
+from .comparing import Judge, gaps_of, of_call
+from .exploring import Explored, Explorer, Nudges, Tried, shapes_tried
 from .given import as_call, check_inputs, check_mode, does_not_run, undisturbed
 from .variations import redrawn
 
-Nudge = Callable[[Tensor], Tensor]  # a tensor of the original, one ulp off, in the precision of the judge
 
+def _nudges(weights: Callable[[Tensor], Tensor], precision: Precision) -> Nudges:
+    """Inputs and buffers of whole numbers (masks, positions, counts) are exact: forward may ask ``mask == 1``."""
 
-class _Judge:
-    """Compares what two models give, call by call; the small one is a copy in the precision of the judge.
-
-    Weights that were computed in float64 (``shaken``) are as good as what the original computes with its own: D is what
-    rounding does to it, operation by operation. Weights that were rounded are as good as the original's own weights.
-    """
-
-    def __init__(
-        self, original: nn.Module, small: nn.Module, precision: Precision, nudge: Nudge, shaken: Shaken | None = None
-    ) -> None:
-        self.original, self.small, self.precision, self.nudge = original, small, precision, nudge
-        self.shaken = shaken if precision.float64 else None
-        self.modes = precision.modes() if self.shaken is None else (*precision.modes(), self.shaken)
-        self.eps = torch.finfo(torch.float64).eps if precision.float64 else shipped_eps(original)
-        self.conditioning = 0.0
-        self.judged = self.excused = 0
-        self.failures: list[str] = []
-        self.differ: list[Tried] = []  # the calls at which the two are not the same
-        self.last: dict[str, Tensor] = {}
-
-    def compare(self, tried: Tried) -> _Compared:
-        """What a call of both models shows."""
-        call, rows = tried.call, tried.call.rows
-        other = self.precision.run(self.small, call)
-        self.last = self.last or other.tensors  # of the given inputs, which come first
-        gaps = _gaps(tried.ran, other)
-        allowed = {name: ULPS * self.eps * gap.scale for name, gap in gaps.items()}
-        beyond = {name: self._judged(gap, tried.at_jump) & ~(gap.rows <= allowed[name]) for name, gap in gaps.items()}
-        open_rows = torch.zeros(rows, dtype=torch.bool)
-        if any(bool(b.any()) for b in beyond.values()):
-            beyond, allowed, open_rows = self._excuse(tried, gaps, beyond, allowed)
-        self.judged += rows - int((tried.at_jump | open_rows).sum())
-        failed, broken = torch.zeros(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.bool)
-        if any(bool(bad.any()) for bad in beyond.values()):
-            self.differ.append(tried)
-        for name, bad in beyond.items():
-            failed |= _of_call(bad, rows)
-            broken |= _of_call(bad & gaps[name].rows.isinf(), rows)
-            if bool(bad.any()):
-                worst = int(torch.where(bad, gaps[name].rows, -1.0).argmax())
-                self.failures.append(
-                    f"{name} differs at {call.what}: row {worst} by {float(gaps[name].rows[worst]):.3g}, allowed "
-                    f"{float(allowed[name][worst]):.3g}"
-                )
-        return _Compared(gaps, failed, broken, open_rows)
-
-    @staticmethod
-    def _judged(gap: Gap, at_jump: Tensor) -> Tensor:
-        """Which rows of an output count; those that are not rows of the inputs count if no row is at a jump."""
-        if len(gap.rows) == len(at_jump):
-            return ~at_jump.to(gap.rows.device)
-        return torch.full_like(gap.rows, not bool(at_jump.any()), dtype=torch.bool)
-
-    def _excuse(
-        self, tried: Tried, gaps: dict[str, Gap], beyond: dict[str, Tensor], allowed: dict[str, Tensor]
-    ) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:
-        """Take back what one ulp explains; draws are made only as long as a row needs one. And the open rows."""
-        before = self._rows(beyond, tried)
-        D = {name: torch.zeros_like(gap.rows) for name, gap in gaps.items()}
-        still_open = {name: torch.zeros_like(bad) for name, bad in beyond.items()}
-        for _ in range(DRAWS):
-            moved = copied(self.original, self.nudge, self._nudged_unless_whole)
-            near = run(moved, tried.call.mapped(self._nudged_unless_whole), self.modes)
-            for name, change in _changes(tried.ran, near).items():
-                if name in D and len(change) == len(D[name]):
-                    D[name] = torch.maximum(D[name], change)
-            for name, gap in gaps.items():
-                most = self._most(gap)
-                still_open[name] |= beyond[name] & (D[name] > most)
-                allowed[name] = torch.maximum(allowed[name], self._excused(D[name], most))
-                beyond[name] = beyond[name] & ~still_open[name] & ~(gap.rows <= allowed[name])
-            if not any(bool(bad.any()) for bad in beyond.values()):
-                break
-        self.conditioning = max(self.conditioning, *(float(d.max()) if d.numel() else 0.0 for d in D.values()))
-        open_rows = self._rows(still_open, tried)
-        self.excused += int((before & ~self._rows(beyond, tried) & ~open_rows).sum())
-        return beyond, allowed, open_rows
-
-    def _most(self, gap: Gap) -> Tensor:
-        """The largest D with which a row is judged: a share of its size, or rounding of the numbers that occur.
-
-        Beyond, one ulp turns over a comparison or a direction, and float64 does not say what the function is there.
-        """
-        if self.shaken is None:
-            return torch.full_like(gap.rows, torch.inf)
-        return (AGREEMENT / TIMES_CONDITIONING * gap.scale).clamp(min=ULPS * self.eps * self.shaken.size)
-
-    def _excused(self, D: Tensor, most: Tensor) -> Tensor:
-        """What rows may differ by if D is what one ulp does.
-
-        Where D moves the result of every operation, a row on which that happened to cancel takes the median row's D.
-        """
-        if self.shaken is not None and D.numel():
-            D = torch.maximum(D, D.median())
-        return TIMES_CONDITIONING * torch.minimum(D, most)
-
-    @staticmethod
-    def _rows(beyond: dict[str, Tensor], tried: Tried) -> Tensor:
-        rows = torch.zeros(tried.call.rows, dtype=torch.bool)
-        for bad in beyond.values():
-            rows |= _of_call(bad, tried.call.rows)
-        return rows
-
-    def _nudged_unless_whole(self, value: Tensor) -> Tensor:
-        """Inputs and buffers of whole numbers (masks, positions, counts) are exact: forward may ask ``mask == 1``."""
+    def given(value: Tensor) -> Tensor:
         if value.is_floating_point() and not bool((value == value.round()).all()):
-            return self.nudge(value)
-        return as_float64(value) if self.precision.float64 else value.clone()
+            return weights(value)
+        return as_float64(value) if precision.float64 else value.clone()
 
-
-class _Compared(NamedTuple):
-    """What one call of both models shows."""
-
-    gaps: dict[str, Gap]  # by outputs
-    failed: Tensor  # rows that differ
-    broken: Tensor  # rows whose numbers are not finite alike
-    open: Tensor  # rows on which float64 does not say what the function is
-
-
-def _of_call(bad: Tensor, rows: int) -> Tensor:
-    """Bad rows of an output as rows of the inputs; all of them if the output has others."""
-    bad = bad.cpu()
-    return bad if len(bad) == rows else torch.full((rows,), bool(bad.any()))
-
-
-def _gaps(a: Ran, b: Ran) -> dict[str, Gap]:
-    """For everything that a call gives, how far it is from what the other gives."""
-    missing = a.found.keys() ^ b.found.keys()
-    if missing:
-        raise InvalidValue(f"one model gives {sorted(missing)[0]} and the other does not; nothing to compare")
-    found: dict[str, Gap] = {}
-    for name, x in a.found.items():
-        y = b.found[name]
-        if isinstance(x, float) and isinstance(y, float):
-            x, y = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
-        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-            found[name] = _exactly(bool(type(x) is type(y) and (x is y or _equal(x, y))))
-            continue
-        if x.shape != y.shape:
-            shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
-            raise InvalidValue(f"the models return shapes {shapes} as {name}; nothing to compare")
-        if x.is_floating_point() or x.is_complex():
-            found[name] = gap_by_rows(x, y)
-        else:
-            different = (as_rows(x) != as_rows(y)).any(dim=1)
-            rows = torch.where(different, torch.inf, 0.0).to(torch.float64)
-            found[name] = Gap(rows, torch.zeros_like(rows))
-    return found
-
-
-def _equal(x: Any, y: Any) -> bool:
-    if not isinstance(x, bool | int | str | bytes | torch.Size | torch.dtype | torch.device):
-        return True  # an object without numbers that we could open
-    return bool(x == y)
-
-
-def _exactly(same: bool) -> Gap:
-    return Gap(torch.tensor([0.0 if same else torch.inf], dtype=torch.float64), torch.zeros(1, dtype=torch.float64))
-
-
-def _changes(a: Ran, b: Ran) -> dict[str, Tensor]:
-    """How far every row of every output moves; infinitely if it holds whole numbers and they change."""
-    found: dict[str, Tensor] = {}
-    for name, x in a.tensors.items():
-        y = b.found.get(name)
-        if not isinstance(y, Tensor) or y.shape != x.shape:
-            continue
-        u, v = as_rows(x), as_rows(y)
-        change = torch.where(u.isfinite() & v.isfinite(), (u - v).abs(), 0.0)
-        largest = change.amax(dim=1) if change.shape[1] else change.new_zeros(len(change))
-        whole = not (x.is_floating_point() or x.is_complex())
-        found[name] = torch.where(largest > 0, torch.inf, 0.0).to(largest) if whole else largest
-    return found
+    return Nudges(weights, given)
 
 
 def judge(
@@ -242,9 +78,10 @@ def judge(
         return nudged(wide, generator, in_place=wide is not value)  # a wide layer is there once, not twice
 
     twin = with_same_parameters(small) if float64 and _is_float64(small) else explored.precision.copy(small)
-    judging = _Judge(original, twin, explored.precision, nudge, Shaken(generator))
+    nudges = _nudges(nudge, explored.precision)
+    judging = Judge(original, twin, explored.precision, nudges, Shaken(generator))
     ours = with_same_parameters(small if shipped is None else shipped)
-    certificate = _certificate(judging, explorer, explored, ours, as_stored)
+    certificate = _certificate(judging, explored, partial(_drawn_anew, explorer), ours, as_stored)
     explored.differ = judging.differ
     return certificate
 
@@ -262,24 +99,25 @@ def verify(
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
     with undisturbed():
         explorer = Explorer(a, generator)
-        explorer.eps = shipped_eps(a)
         try:
             explored = explorer.explore(call, exact=False)
         except InvalidValue:
             raise
         except Exception as error:
             raise does_not_run(a, call, error) from error
-        float64 = explored.precision.float64
         if not explored.given.ran.tensors:
             raise InvalidType(f"{type(a).__name__} gives no tensor; there is nothing to compare")
 
         def nudge(value: Tensor) -> Tensor:
             moved = nudged(value.detach(), generator)
-            return as_float64(moved) if float64 else moved
+            return as_float64(moved) if explored.precision.float64 else moved
 
+        nudges = _nudges(nudge, explored.precision)
+        explored.given = explorer.with_rounded_weights(explored.given, nudges)
         try:
-            judging = _Judge(a, explored.precision.copy(b), explored.precision, nudge)
-            return _certificate(judging, explorer, explored, copied(b, torch.clone))
+            judging = Judge(a, explored.precision.copy(b), explored.precision, nudges)
+            again = partial(_drawn_anew, explorer, nudges=nudges)
+            return _certificate(judging, explored, again, copied(b, torch.clone))
         except InvalidValue:
             raise
         except Exception as error:
@@ -289,20 +127,24 @@ def verify(
 
 
 def _certificate(
-    judging: _Judge, explorer: Explorer, explored: Explored, shipped: nn.Module, as_stored: Ran | None = None
+    judging: Judge,
+    explored: Explored,
+    drawn_anew: Callable[[Tried], list[Tried]],
+    shipped: nn.Module,
+    as_stored: Ran | None = None,
 ) -> Certificate:
     """All that a judge finds; ``shipped`` is a copy of the small model as it is stored, the rest as in `judge`."""
     given = explored.given
-    gaps, failed, broken, still_open = judging.compare(given)
+    gaps, failed, broken, still_open, _ = judging.compare(given)
     at_jump = int((given.at_jump | still_open).sum())
     if 2 * int(still_open.sum()) > given.call.rows:
         judging.failures.append(
             f"rounding alone moves what the original gives on {int(still_open.sum())} of {given.call.rows} rows, so "
             "that float64 does not tell which function it is"
         )
-    for tried in (*_drawn_anew(explorer, given), *explored.others):
+    for tried in (*drawn_anew(given), *explored.others):
         try:
-            _, bad, not_alike, _ = judging.compare(tried)
+            _, bad, not_alike, *_ = judging.compare(tried)
         except Exception as error:  # it runs on these inputs, the other does not
             judging.failures.append(f"the other model fails at {tried.call.what} ({type(error).__name__}: {error})")
             judging.differ.append(tried)
@@ -313,12 +155,12 @@ def _certificate(
     F = as_stored if as_stored is not None else run(copied(judging.original, torch.clone), given.call)
     G = run(shipped, given.call)
     own = {name: x for name, x in F.tensors.items() if x.is_floating_point() or x.is_complex()}
-    in_dtype = {name: gap for name, gap in _gaps(F, G).items() if name in own}
+    in_dtype = {name: gap for name, gap in gaps_of(F, G).items() if name in own}
     not_finite = torch.zeros(given.call.rows, dtype=torch.bool)
     for name, x in own.items():
         lost = (as_rows(x).isfinite() & ~as_rows(G.tensors[name]).isfinite()).any(dim=1)
         overflows = (as_rows(given.ran.tensors[name]).isfinite() & ~as_rows(x).isfinite()).any(dim=1)
-        not_finite |= _of_call(lost | overflows, given.call.rows)
+        not_finite |= of_call(lost | overflows, given.call.rows)
         if bool(lost.any()):
             judging.failures.append(f"{name} is not finite in {_name(x.dtype)} where the original is")
     dtype = next((x.dtype for x in own.values()), torch.get_default_dtype())
@@ -355,7 +197,7 @@ def _certificate(
 REDRAWN = "rows drawn anew"
 
 
-def _drawn_anew(explorer: Explorer, given: Tried) -> list[Tried]:
+def _drawn_anew(explorer: Explorer, given: Tried, nudges: Nudges | None = None) -> list[Tried]:
     """Rows that came near a jump, a little elsewhere; as long as some of them are still there, again."""
     if not bool(given.at_jump.any()):
         return []
@@ -364,6 +206,8 @@ def _drawn_anew(explorer: Explorer, given: Tried) -> list[Tried]:
         call = redrawn(given.call, index, explorer.generator, REDRAWN)
         try:
             tried = explorer.recorded(call)
+            if nudges is not None:
+                tried = explorer.with_rounded_weights(tried, nudges)
         except Exception:
             return []
         if not bool(tried.at_jump.any()):
@@ -390,9 +234,3 @@ def _name(dtype: torch.dtype) -> str:
 def _is_float64(model: nn.Module) -> bool:
     tensors = (*model.parameters(), *model.buffers())
     return all(x.dtype == torch.float64 for x in tensors if x.is_floating_point())
-
-
-def shipped_eps(model: nn.Module) -> float:
-    """The eps of the shortest dtype among the parameters."""
-    dtypes = [p.dtype for p in model.parameters() if p.is_floating_point()]
-    return max((torch.finfo(dtype).eps for dtype in dtypes), default=torch.finfo(torch.float32).eps)

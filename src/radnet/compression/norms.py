@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..activations import RadialActivation
+from .folded import FoldedBatchNorm
 from .graph import double
 from .program import RMSNormOf, Step, Value, rms_norm
 from .trust import BATCH_NORMS, CONVOLUTIONS, class_of, has_hooks, stands_for
@@ -225,7 +226,8 @@ def _fold_batch(graph: _Graph, calls: Sequence[Step], m: Any) -> bool:
     (w,) = writers
     b = t if w.bias is None else s * double(w.bias) + t
     _set(w, double(w.weight) * s.reshape(-1, *[1] * (w.weight.ndim - 1)), b)
-    graph.replace(m, nn.Identity())
+    axes = {len(step.made.shape) for step in calls}
+    graph.replace(m, FoldedBatchNorm(*axes) if stands_for(m, nn.BatchNorm1d) else nn.Identity())
     return True
 
 

@@ -27,6 +27,7 @@ from ..activations import RadialActivation
 from ..errors import InvalidValue
 from ..running import Call, Precision, as_float64, attributes, copied, restored, run_in_float64
 from ..threads import tracing
+from .folded import FoldedBatchNorm
 from .memory import CHANGED, Step, Value, Values, Watched, steps_of
 from .operations import Kind, Operation, adaptive_kind, argument, flatten_kind, function_kind, pool_kind
 from .recording import Log, Recorder
@@ -319,7 +320,7 @@ def module_kind(m: nn.Module) -> Kind:
         return "unknown", {"why": "is a grouped convolution, which ties channels together"}
     if kind is nn.Embedding and layer.max_norm is None and not layer.sparse:
         return "embedding", {}
-    if kind is nn.Identity or (kind in DROPOUTS and not m.training):
+    if kind in (nn.Identity, FoldedBatchNorm) or (kind in DROPOUTS and not m.training):
         return "same", {}
     if kind is nn.Flatten:
         return flatten_kind(layer.start_dim, layer.end_dim)

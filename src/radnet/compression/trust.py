@@ -19,6 +19,7 @@ from torch.nn.modules import module as torch_module
 from ..activations import Identity, RadialActivation
 from ..network import RadNet
 from ..threads import in_this_thread
+from .folded import FoldedBatchNorm
 
 #: what runs when a module is called, or stands between a name and its value
 _CALLED = (
@@ -31,7 +32,7 @@ ADAPTIVE_POOLS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 KNOWN: tuple[type[nn.Module], ...] = (
-    nn.Linear, nn.Embedding, nn.Identity, nn.Flatten, nn.RMSNorm, nn.LayerNorm,
+    nn.Linear, nn.Embedding, nn.Identity, FoldedBatchNorm, nn.Flatten, nn.RMSNorm, nn.LayerNorm,
     *CONVOLUTIONS, *POOLS, *ADAPTIVE_POOLS, *DROPOUTS, *BATCH_NORMS,
 )  # fmt: skip
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 from ..running import Call
 
+#: so many rows are judged at least, given and other ones together, if they have so few numbers
+ENOUGH, CHEAP = 128, 2**15
 #: what scaled rows are multiplied by, in turns with fresh normal rows and rows of zeros
 SCALES = (1e3, 1e-3)
 #: numbers of rows, and lengths of other axes, at which a model's Python may take another turn
@@ -26,6 +28,8 @@ def other_inputs(call: Call, generator: torch.Generator) -> Iterator[Call]:
     """Scaled, fresh and zero rows of another number; one row; every other axis longer; one axis more."""
     n = call.rows
     few = n // 2 if n >= 4 else n + 1
+    if ENOUGH * sum(x.numel() for x in call.tensors) <= CHEAP * n:
+        few = max(few, ENOUGH - n)
     yield _mixed(call, few, generator)
     if n > 1:
         yield dataclasses.replace(_mixed(call, 1, generator, first=1), what="one row")
@@ -53,7 +57,7 @@ def mixtures(call: Call, generator: torch.Generator) -> Iterator[Call]:
 
 
 def _mixed(call: Call, rows: int, generator: torch.Generator, first: int = 0) -> Call:
-    """So many rows: the given ones scaled, fresh ones and zeros in turns; other kinds of numbers shuffled by rows."""
+    """So many rows: the given ones scaled, fresh ones and zeros in turns; other kinds of numbers shuffled."""
     n = call.rows
     order = torch.randperm(n, generator=generator, device=generator.device).cpu()
     order = order[torch.arange(rows) % n]
@@ -64,7 +68,7 @@ def _mixed(call: Call, rows: int, generator: torch.Generator, first: int = 0) ->
             return x
         taken = x[order.to(x.device)]
         if not x.is_floating_point():
-            return taken
+            return _recombined(taken, x, kinds, generator)
         fresh = torch.randn(taken.shape, generator=generator, device=generator.device).to(taken)
         shape = (-1, *[1] * (x.ndim - 1))
         kind = kinds.reshape(shape).to(x.device)
@@ -72,6 +76,15 @@ def _mixed(call: Call, rows: int, generator: torch.Generator, first: int = 0) ->
         return torch.where(kind == 1, fresh, torch.where(kind == 3, torch.zeros_like(taken), scaled))
 
     return dataclasses.replace(call.mapped(change), what=f"{rows} rows, scaled, fresh and zero")
+
+
+def _recombined(taken: Tensor, x: Tensor, kinds: Tensor, generator: torch.Generator) -> Tensor:
+    """Rows of whole numbers; every second one is made of the entries of all rows, each where it stood."""
+    if x.ndim < 2 or x.dtype == torch.bool:
+        return taken
+    pick = torch.randint(len(x), taken.shape, generator=generator, device=generator.device).to(x.device)
+    mixed = (kinds % 2 == 1).reshape(-1, *[1] * (x.ndim - 1)).to(x.device)
+    return torch.where(mixed, x.gather(0, pick), taken)
 
 
 def redrawn(call: Call, index: Tensor, generator: torch.Generator, what: str) -> Call:
