@@ -201,7 +201,7 @@ def test_a_saved_approximation_comes_back(rule, tmp_path):
     assert torch.equal(a.evaluate(x), b.evaluate(x))
     assert a.certificate == b.certificate
     assert b.certificate.check(case.f, x[:-1]).holds
-    assert a.report() == b.report()
+    assert b.report().startswith(a.report())
 
 
 def test_files_that_are_not_approximations_are_refused(tmp_path):

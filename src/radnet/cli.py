@@ -5,6 +5,7 @@ Exit codes: 0 success, 1 failure, 2 usage, 3 verification failed, 130 interrupte
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sys
@@ -30,6 +31,9 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+FormulaOnly = Annotated[
+    bool, typer.Option("--formula-only", help="Refuse MODULE:FUNCTION: nothing is imported, whatever the text says.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
@@ -107,12 +111,19 @@ def reproduce(
 
 @app.command()
 def approximate(
-    function: Annotated[str, typer.Argument(help="A formula in x1, x2, ... (x for the first), or MODULE:FUNCTION.")],
+    function: Annotated[
+        str,
+        typer.Argument(
+            help="A formula in x1, x2, ... (x for the first), or MODULE:FUNCTION, which imports that module, also from "
+            "the current folder, and so runs its code."
+        ),
+    ],
     eps: Annotated[float, typer.Option(help="The error allowed.")],
     box: Annotated[str | None, typer.Option(help="Ranges separated by commas, for example -3:3,0:1.")] = None,
     ball: Annotated[str | None, typer.Option(help="Centre and radius, for example 0,0:2.")] = None,
     points: Annotated[str | None, typer.Option(help="A .npy or .csv file with one point a row.")] = None,
     lipschitz: Annotated[str | None, typer.Option(help="A Lipschitz constant, or MODULE:FUNCTION of boxes.")] = None,
+    formula_only: FormulaOnly = False,
     width: Annotated[str, typer.Option(help="growing, n+m+1, max+1, max or auto.")] = "auto",
     limit: Annotated[
         str | None, typer.Option(help="A and b of the limit A x + b, rows of A separated by /: 1,0/0,1;0,0.")
@@ -130,7 +141,7 @@ def approximate(
     if out is not None and Path(out).exists() and not force:
         raise InvalidValue(f"{out} exists; use --force to overwrite it")
     with _working(f"approximating {function}", quiet):
-        a, check = run(function, eps, (box, ball, points), lipschitz, width, limit, dtype, max_balls)
+        a, check = run(function, eps, (box, ball, points), lipschitz, width, limit, dtype, max_balls, formula_only)
     if out is not None:
         a.save(out)
     if as_json:
@@ -141,6 +152,42 @@ def approximate(
         if out is not None:
             typer.echo(f"{'written to':<15}{out}")
     if not check["holds"]:
+        raise typer.Exit(3)
+
+
+@app.command()
+def verify(
+    file: Annotated[str, typer.Argument(help="A network, or an approximation, whose certificate is measured again.")],
+    other: Annotated[str | None, typer.Argument(help="The network that is to be the same function.")] = None,
+    function: Annotated[
+        str | None,
+        typer.Option(help="f of an approximation: a formula, or MODULE:FUNCTION; by default the formula in the file."),
+    ] = None,
+    formula_only: FormulaOnly = False,
+    inputs: Annotated[str | None, typer.Option(help="A .npy or .csv file with one input a row.")] = None,
+    rows: Annotated[int, typer.Option(help="Without --inputs: how many normal inputs are drawn.", min=1)] = 256,
+    seed: Annotated[int, typer.Option(help="Seed of these.", min=0)] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure again what a file claims, or how equal two networks are. Exit code 3 if it does not hold."""
+    from .reading import key_of
+
+    with _working(f"verifying {file}", quiet):
+        if other is not None:
+            from .verification import verify_networks
+
+            certificate = verify_networks(file, other, inputs, rows, seed)
+            holds, text, data = certificate.lossless, str(certificate), certificate.to_dict()
+        elif key_of(file) == "radnet":
+            raise InvalidValue(f"{file}: holds a network; give the one it is to be compared with too")
+        else:
+            from .approximation.command import verify_file
+
+            found = verify_file(file, function, formula_only)
+            holds, text, data = found.holds, found.report(), dataclasses.asdict(found)
+    _print_json(data) if as_json else typer.echo(text)
+    if not holds:
         raise typer.Exit(3)
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidType, InvalidValue
+from ..expressions import Formula
 from ..parameters import check_features
 from .certificate import Certificate, Check
 from .construction import Outside
@@ -27,6 +28,7 @@ from .growing_width import GrowingNetwork
 from .guarantee import certify
 from .lattices import TooManyBalls
 from .planning import BITS, WIDTHS, Plan, Problem, make_plan
+from .rechecking import Recheck, recheck
 from .stacked import DeepNetwork, StackedNetwork
 from .targets import LARGEST, Target, claimed_limit, claimed_variation, refute, refute_limit
 
@@ -39,6 +41,7 @@ __all__ = [
     "Cover",
     "GrowingNetwork",
     "Points",
+    "Recheck",
     "StackedNetwork",
     "approximate",
     "load",
@@ -55,6 +58,10 @@ class Approximation:
         With ``widths``, ``partial`` and ``to_radnet()``.
     cover : Cover
     certificate : Certificate
+    domain : Box, Ball or Points, or None
+        None only in files of earlier versions, which did not store it.
+    formula : str or None
+        f as a text, if it was given as a formula (`radnet.expressions.parse_formula`).
     """
 
     network: DeepNetwork
@@ -62,6 +69,8 @@ class Approximation:
     certificate: Certificate
     outputs: Array
     outside: Outside
+    domain: Domain | None = None
+    formula: str | None = None
 
     def evaluate(self, x: Tensor) -> Tensor:
         """The same function by its closed form: the value of the first ball that contains x, by a k-d tree.
@@ -87,6 +96,28 @@ class Approximation:
             with np.errstate(invalid="ignore", over="ignore"):
                 y[out] = self.outside(points[out])
         return torch.from_numpy(y).reshape(*x.shape[:-1], y.shape[1]).to(dtype=x.dtype, device=x.device)
+
+    def recheck(self, f: Callable[[Tensor], Any] | None = None, *, points: int = 10_000) -> Recheck:
+        """Measure again what the certificate says, for one that was read from a file: whoever wrote it may be wrong.
+
+        Parameters
+        ----------
+        f : function, optional
+            The function that was approximated; by default the formula, if there is one. Without either, only the
+            network is compared with its closed form, and the result says so.
+        points : int
+            How many random points of the domain are looked at.
+
+        Examples
+        --------
+        >>> import torch, radnet
+        >>> a = radnet.approximate(torch.sin, radnet.Box(0, 3), 0.1, lipschitz=1)
+        >>> a.recheck(torch.sin).holds, a.recheck(torch.cos).holds
+        (True, False)
+        >>> a.recheck().against
+        'its closed form alone: f is neither given nor in the file'
+        """
+        return recheck(self, f, points)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write network, cover and certificate to a safetensors file, atomically; `radnet.approximation.load` reads it.
@@ -116,6 +147,8 @@ class Approximation:
 
 def load(path: str | os.PathLike[str]) -> Approximation:
     """Read an approximation written by `Approximation.save`: checked, never unpickled.
+
+    Its certificate is what the writer of the file recorded, and says so; `Approximation.recheck` measures it again.
 
     Raises
     ------
@@ -220,7 +253,8 @@ def approximate(
     except TooManyBalls as error:
         raise InvalidValue(_too_many(problem, width, error)) from None
     built, certificate = certify(problem, plan)
-    return Approximation(built.network, plan.cover, certificate, built.outputs, built.outside)
+    formula = f.text if isinstance(f, Formula) else None
+    return Approximation(built.network, plan.cover, certificate, built.outputs, built.outside, domain, formula)
 
 
 def _check_arguments(domain: Any, eps: Any, width: Any, dtype: Any, max_balls: Any) -> None:

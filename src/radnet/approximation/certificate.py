@@ -74,6 +74,9 @@ class Certificate:
     bounds, reach : dict
         The bound in float64 and in float32, infinite where nothing is guaranteed, and up to which ``|x|`` the limit
         holds there with a rounding of at most 2 % of eps; 0 where it does not or no limit was given.
+    recorded : bool
+        Whether it was read from a file: it is then what somebody wrote there, until `Approximation.recheck` has
+        measured it.
 
     Examples
     --------
@@ -105,6 +108,7 @@ class Certificate:
     threshold_margin: float
     bounds: dict[str, float]
     reach: dict[str, float]
+    recorded: bool = field(default=False, compare=False)
     _network: DeepNetwork | None = field(default=None, repr=False, compare=False)
     _cover: Cover | None = field(default=None, repr=False, compare=False)
 
@@ -167,11 +171,14 @@ class Certificate:
         ]
         if far:
             rows.append(("limit up to", f"|x| = {far}"))
+        if self.recorded:
+            rows.append(("recorded", "in the file; not measured again (radnet verify does)"))
         return "\n".join(f"{name:<15}{text}" for name, text in rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, None for infinite; the widths are left out, which width and depth determine."""
-        names = [name for name in self.__dataclass_fields__ if not name.startswith("_") and name != "widths"]
+        left_out = ("widths", "recorded")
+        names = [name for name in self.__dataclass_fields__ if not name.startswith("_") and name not in left_out]
         return {name: _plain(getattr(self, name)) for name in names}
 
 

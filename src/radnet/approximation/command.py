@@ -1,19 +1,18 @@
-"""What `radnet approximate` does: texts become arguments, and the certificate is checked before it is believed."""
+"""What `radnet approximate` and `radnet verify` do: texts become arguments, and certificates are checked."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..arrays import read_npy, read_text
+from ..arrays import read_rows
 from ..errors import InvalidValue
-from ..expressions import parse_function
-from . import Approximation, approximate
+from ..expressions import parse_formula, parse_function
+from . import Approximation, Recheck, approximate, load
 from .domains import Ball, Box, Domain, Points
 
 _CHECKED = 10_000
@@ -28,16 +27,17 @@ def run(
     limit: str | None,
     dtype: str,
     max_balls: int,
+    formula_only: bool = False,
 ) -> tuple[Approximation, dict[str, Any]]:
     """The approximation, and what a check on random points of the domain found."""
-    f, K = parse_function(function), parse_domain(*domain)
+    f, K = (parse_formula if formula_only else parse_function)(function), parse_domain(*domain)
     if dtype not in ("float64", "float32"):
         raise InvalidValue(f"--dtype {dtype}: expected float64 or float32")
     a = approximate(
         f,
         K,
         eps,
-        lipschitz=parse_lipschitz(lipschitz),
+        lipschitz=parse_lipschitz(lipschitz, formula_only),
         width=width,
         limit=parse_limit(limit),
         dtype=getattr(torch, dtype),
@@ -45,6 +45,13 @@ def run(
     )
     check = a.certificate.check(f, torch.from_numpy(K.sample(_CHECKED, np.random.default_rng(7))))
     return a, dataclasses.asdict(check)
+
+
+def verify_file(path: str, function: str | None, formula_only: bool) -> Recheck:
+    """The certificate in a file, measured again: against f if it is given or in the file."""
+    a = load(path)
+    f = None if function is None else (parse_formula if formula_only else parse_function)(function)
+    return a.recheck(f)
 
 
 def parse_domain(box: str | None, ball: str | None, points: str | None) -> Domain:
@@ -68,17 +75,17 @@ def parse_domain(box: str | None, ball: str | None, points: str | None) -> Domai
         if not colon:
             raise InvalidValue(f"--ball {ball}: expected a centre and a radius such as 0,0:2")
         return Ball(_numbers(centre, ",", "--ball"), _numbers(radius, " ", "--ball")[0])
-    return Points(_read_points(Path(str(points))))
+    return Points(read_rows(str(points)))
 
 
-def parse_lipschitz(text: str | None) -> Any:
+def parse_lipschitz(text: str | None, number_only: bool = False) -> Any:
     """A number, or an importable function."""
     if text is None:
         return None
     try:
         return float(text)
     except ValueError:
-        if ":" in text:
+        if ":" in text and not number_only:
             return parse_function(text)
         raise InvalidValue(f"--lipschitz {text}: expected a number or MODULE:FUNCTION") from None
 
@@ -108,7 +115,3 @@ def _numbers(text: str, separator: str, option: str) -> list[float]:
     if not all(map(math.isfinite, values)):
         raise InvalidValue(f"{option}: {text!r} is not finite")
     return values
-
-
-def _read_points(path: Path) -> Any:
-    return read_npy(path) if path.suffix == ".npy" else read_text(path)

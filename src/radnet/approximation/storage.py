@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ..errors import InvalidValue
 from ..files import check_finite
-from ..reading import pack, unpack
+from ..reading import enough_memory, pack, unpack
 from ..threads import quietly
 from ..writing import write_atomically
 from . import Approximation
 from .certificate import Certificate
 from .covers import Cover
-from .domains import Array
+from .domains import Array, Ball, Box, Domain, Points
 from .growing_width import GrowingNetwork
 from .stacked import DeepNetwork, StackedNetwork
 from .targets import Limit
@@ -26,7 +26,7 @@ from .width_max import Moved
 
 FORMAT = 2  # 1 had no checksum
 _KEY = "radnet-approximation"
-_NOT_ONE = "not an approximation written by radnet; a network is read by radnet.load(path)"
+_NOT_ONE = "not an approximation written by radnet"
 _NETWORKS: dict[str, type[DeepNetwork]] = {"stacked": StackedNetwork, "growing": GrowingNetwork}
 _OUTSIDES: dict[str, Any] = {"limit": Limit, "moved": Moved}
 _COVER = ("centres", "radii", "inner", "outer", "samples", "grid", "levels")
@@ -45,16 +45,21 @@ def save(a: Approximation, path: str | os.PathLike[str]) -> None:
         "outside": next(name for name, kind in _OUTSIDES.items() if isinstance(a.outside, kind)),
         "cover": {name: getattr(a.cover, name) for name in _COVER_NUMBERS},
         "certificate": a.certificate.as_dict(),
+        "domain": _described(a.domain),
+        "formula": a.formula,
     }
+    if isinstance(a.domain, Points):
+        state["domain.x"] = _tensor(a.domain.x)
     write_atomically(path, pack(state, _KEY, header))
 
 
 def load(path: str | os.PathLike[str]) -> Approximation:
     """Read it, checked."""
-    header, state = unpack(path, _KEY, FORMAT, _NOT_ONE)
-    check_finite(state)
-    with quietly():  # torch warns of shapes that are refused below
-        return _built(path, header, state)
+    with enough_memory(path):
+        header, state = unpack(path, _KEY, FORMAT, _NOT_ONE)
+        check_finite(state)
+        with quietly():  # torch warns of shapes that are refused below
+            return _built(path, header, state)
 
 
 def _built(path: Any, header: dict[str, Any], state: dict[str, Tensor]) -> Approximation:
@@ -65,15 +70,24 @@ def _built(path: Any, header: dict[str, Any], state: dict[str, Tensor]) -> Appro
         outside = _OUTSIDES[header["outside"]](**{k: v.numpy() for k, v in _part(state, "outside").items()})
         outputs: Array = state["outputs"].numpy()
         certificate = Certificate(
-            **_revive(header["certificate"]), widths=network.widths, _network=network, _cover=cover
+            **_revive(header["certificate"]),
+            widths=network.widths,
+            recorded=True,
+            _network=network,
+            _cover=cover,
         )
+        domain, formula = _domain(header.get("domain"), _part(state, "domain")), header.get("formula")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         raise InvalidValue(f"{path}: the file does not hold what its header announces ({error})") from error
     try:
         _check(path, network, cover, outputs, certificate, outside)
     except (IndexError, TypeError, AttributeError) as error:
         raise InvalidValue(f"{path}: the tensors do not fit together ({error})") from error
-    return Approximation(network, cover, certificate, outputs, outside)
+    if domain is not None and domain.dimension != network.widths[0]:
+        raise InvalidValue(f"{path}: the domain has {domain.dimension} coordinates, the network {network.widths[0]}")
+    if formula is not None and not isinstance(formula, str):
+        raise InvalidValue(f"{path}: the formula is a {type(formula).__name__}")
+    return Approximation(network, cover, certificate, outputs, outside, domain, formula)
 
 
 def _check(
@@ -101,6 +115,24 @@ def _check(
         outside(np.zeros((1, n))) + outputs[:1]
     except (RuntimeError, ValueError) as error:
         raise InvalidValue(f"{path}: the weights do not fit together ({error})") from error
+
+
+def _described(domain: Domain | None) -> dict[str, Any] | None:
+    """A domain as plain data; the points of a sample are a tensor of their own."""
+    if isinstance(domain, Box):
+        return {"kind": "box", "lo": domain.lower.tolist(), "hi": domain.upper.tolist()}
+    if isinstance(domain, Ball):
+        return {"kind": "ball", "centre": domain.centre.tolist(), "radius": domain.radius}
+    return None if domain is None else {"kind": "points"}
+
+
+def _domain(data: Any, tensors: dict[str, Tensor]) -> Domain | None:
+    """The domain again; files of earlier versions have none."""
+    if data is None:
+        return None
+    if data["kind"] == "box":
+        return Box(data["lo"], data["hi"])
+    return Ball(data["centre"], data["radius"]) if data["kind"] == "ball" else Points(tensors["x"])
 
 
 def _part(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:

@@ -1,0 +1,216 @@
+"""Certificates read from files say that they were recorded, and are measured again; forged ones are found."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import radnet
+from radnet.approximation import load
+from radnet.cli import main
+from radnet.expressions import parse_formula
+from radnet.reading import pack, unpack
+
+KEY = "radnet-approximation"
+FORMULA = "sin(x1) * x2, x1 + x2"
+
+
+def made(width="max+1", domain=None, dtype=torch.float64, f=None):
+    domain = domain or radnet.Box([0, 0], [1, 1])
+    lipschitz = None if isinstance(domain, radnet.Points) else 2.2
+    f = f or parse_formula(FORMULA)
+    return radnet.approximate(f, domain, 0.5, lipschitz=lipschitz, width=width, dtype=dtype)
+
+
+def rewritten(path, tmp_path, change):
+    """The file with something in it changed and a checksum that is right: what a forger writes."""
+    header, tensors = unpack(path, KEY, 2, "")
+    change(header, tensors)
+    forged = tmp_path / "forged.safetensors"
+    forged.write_bytes(pack(tensors, KEY, header))
+    return forged
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("width", ["growing", "n+m+1", "max+1", "max"])
+@pytest.mark.parametrize(
+    "domain",
+    [
+        radnet.Box([0, -1], [1, 1]),
+        radnet.Ball([0, 0.5], 1),
+        radnet.Points(np.random.default_rng(0).random((40, 2))),
+    ],
+)
+def test_an_approximation_holds_again_after_it_was_written_and_read(width, domain, dtype, tmp_path):
+    a = made(width, domain, dtype)
+    assert not a.certificate.recorded
+    a.save(tmp_path / "a")
+    b = load(tmp_path / "a")
+    assert b.certificate.recorded
+    assert "recorded       in the file; not measured again" in b.report()
+    assert "recorded" not in a.report()
+    assert repr(b.domain) == repr(domain)
+    assert b.formula == FORMULA
+    found = b.recheck(points=500)
+    assert found.holds
+    assert found.against == f"the formula {FORMULA}"
+    assert 0 < found.from_f <= found.bound < found.eps
+    assert found.uncovered == 0
+
+
+def test_what_it_was_measured_against_is_said(tmp_path):
+    a = made(f=lambda x: torch.stack([x[:, 0].sin() * x[:, 1], x.sum(1)], 1))
+    a.save(tmp_path / "a")
+    b = load(tmp_path / "a")
+    alone = b.recheck()
+    assert (alone.holds, alone.from_f) == (True, None)
+    assert alone.against == "its closed form alone: f is neither given nor in the file"
+    given = b.recheck(parse_formula(FORMULA))
+    assert (given.holds, given.against) == (True, "f as given")
+    assert not b.recheck(parse_formula("x1 + 1, x2")).holds
+    with pytest.raises(radnet.RadNetError, match="points=0: expected a positive whole number"):
+        b.recheck(points=0)
+
+
+def forged_eps(header, tensors):
+    header["certificate"] |= {"eps": 1e-9, "bound": 1e-10}
+
+
+def forged_bound(header, tensors):
+    header["certificate"]["bound"] = 0.6
+
+
+def moved_values(header, tensors):
+    tensors["outputs"] += 0.01
+
+
+def moved_weights(header, tensors):
+    tensors["network.last_bias"] = tensors["network.last_bias"] + 1e-6
+
+
+def smaller_balls(header, tensors):
+    tensors["cover.radii"] *= 0.5
+
+
+def larger_domain(header, tensors):
+    header["domain"]["hi"] = [3.0, 3.0]
+
+
+FORGERIES = [forged_eps, forged_bound, moved_values, moved_weights, smaller_balls, larger_domain]
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("formula", [True, False])
+def test_what_was_forged_is_found_when_it_is_measured(forgery, formula, tmp_path):
+    a = made()
+    a.save(tmp_path / "a")
+
+    def change(header, tensors):
+        name = next(name for name in tensors if name.startswith("network.") and name.endswith("bias"))
+        tensors["network.last_bias"] = tensors.pop(name)
+        forgery(header, tensors)
+        tensors[name] = tensors.pop("network.last_bias")
+        if not formula:
+            header["formula"] = None
+
+    b = load(rewritten(tmp_path / "a", tmp_path, change))
+    assert b.certificate.recorded
+    if forgery is forged_eps and not formula:  # that needs f
+        assert b.recheck().from_f is None
+        assert not b.recheck(parse_formula(FORMULA)).holds
+    else:
+        assert not b.recheck().holds
+
+
+def test_files_of_earlier_versions_are_measured_at_the_points_they_have(tmp_path):
+    made().save(tmp_path / "a")
+
+    def older(header, tensors):
+        del header["domain"], header["formula"]
+
+    b = load(rewritten(tmp_path / "a", tmp_path, older))
+    assert (b.domain, b.formula) == (None, None)
+    found = b.recheck(parse_formula(FORMULA))
+    assert found.holds
+    assert found.points == len(b.cover)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"domain": {"kind": "box", "lo": [0], "hi": [1]}}, "the domain has 1 coordinates, the network 2"),
+        ({"domain": {"kind": "points"}}, "does not hold what its header announces"),
+        ({"domain": 7}, "does not hold what its header announces"),
+        ({"formula": 7}, "the formula is a int"),
+    ],
+)
+def test_domains_and_formulas_that_are_none_are_refused(change, message, tmp_path):
+    made().save(tmp_path / "a")
+    path = rewritten(tmp_path / "a", tmp_path, lambda header, tensors: header.update(change))
+    with pytest.raises(radnet.RadNetError, match=message):
+        load(path)
+
+
+def test_a_formula_in_a_file_is_parsed_and_never_imported(tmp_path, monkeypatch):
+    made().save(tmp_path / "a")
+    path = rewritten(tmp_path / "a", tmp_path, lambda header, tensors: header.update(formula="lurking:f"))
+    (tmp_path / "lurking.py").write_text("raise SystemError('code was run')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(radnet.RadNetError, match="is not a formula"):
+        load(path).recheck()
+
+
+# --- on the command line
+
+
+def test_the_command_measures_an_approximation_again(tmp_path, capsys):
+    path = str(tmp_path / "a")
+    command = ["approximate", FORMULA, "--box=0:1,0:1", "--eps", "0.5", "--lipschitz", "2.2", "--formula-only"]
+    assert main([*command, "--out", path]) == 0
+    capsys.readouterr()
+    assert main(["verify", path]) == 0
+    assert f"against        the formula {FORMULA}" in capsys.readouterr().out
+    assert main(["verify", path, "--function", "x1, x2", "--json"]) == 3
+    data = json.loads(capsys.readouterr().out)
+    assert (data["holds"], data["against"]) == (False, "f as given")
+    assert main(["verify", path, "--function", "math:sin", "--formula-only"]) == 2
+    assert "is not a formula" in capsys.readouterr().err
+    assert main(["approximate", "math:sin", "--box=0:1", "--eps", "0.5", "--formula-only"]) == 2
+    assert main(["approximate", "x", "--box=0:1", "--eps", "0.5", "--lipschitz", "math:sin", "--formula-only"]) == 2
+    assert "--lipschitz math:sin: expected a number" in capsys.readouterr().err
+
+
+def test_the_command_compares_two_networks(tmp_path, capsys):
+    net = radnet.RadNet((2, 16, 1), "squash")
+    small = radnet.compress(net).network
+    other = radnet.RadNet((2, 16, 1), "squash")
+    for name, network in (("net", net), ("small", small), ("other", other)):
+        radnet.save(network, tmp_path / name)
+    net_, small_, other_ = (str(tmp_path / name) for name in ("net", "small", "other"))
+    assert main(["verify", net_, small_]) == 0
+    assert capsys.readouterr().out.startswith("lossless, on 256 inputs")
+    assert main(["verify", net_, other_, "--rows", "10"]) == 3
+    assert capsys.readouterr().out.startswith("NOT lossless: 10 rows beyond rounding, on 10 inputs")
+    np.save(tmp_path / "x.npy", np.ones((3, 2)))
+    assert main(["verify", net_, small_, "--inputs", str(tmp_path / "x.npy"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 3
+    np.save(tmp_path / "x.npy", np.ones((3, 5)))
+    assert main(["verify", net_, small_, "--inputs", str(tmp_path / "x.npy")]) == 2
+    assert main(["verify", net_]) == 2
+    assert "holds a network; give the one it is to be compared with too" in capsys.readouterr().err
+    assert main(["verify", str(tmp_path / "none")]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+
+
+def test_a_file_of_another_kind_names_what_reads_it(tmp_path):
+    made().save(tmp_path / "a")
+    radnet.save(radnet.RadNet((2, 1)), tmp_path / "n")
+    with pytest.raises(
+        radnet.RadNetError, match=r"not a network, but an approximation, which radnet.approximation.load\(path\) reads"
+    ):
+        radnet.load(tmp_path / "a")
+    with pytest.raises(
+        radnet.RadNetError, match=r"not an approximation, but a network, which radnet.load\(path\) reads"
+    ):
+        load(tmp_path / "n")
