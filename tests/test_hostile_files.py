@@ -4,6 +4,7 @@ import copy
 import gzip
 import io
 import json
+import os
 import random
 import struct
 import time
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 import radnet
-from radnet import arrays
+from radnet import arrays, reading
 from radnet.approximation.command import parse_domain
 from radnet.checkpoints import Progress, read_checkpoint, write_checkpoint
 from radnet.experiments import images, runner
@@ -194,6 +195,8 @@ def test_mutated_files_are_refused_or_harmless(name, tmp_path, count, evidence):
     reader.read()
     number, refused, slowest, raw, half = count(100, 10_000), 0, 0.0, [], []
     generator = torch.get_rng_state()
+    forget_peak()
+    held = peak()
     for i in range(number):
         reader.path.write_bytes(reader.mutant(rng))
         before, start = reader.state(), time.perf_counter()
@@ -208,9 +211,23 @@ def test_mutated_files_are_refused_or_harmless(name, tmp_path, count, evidence):
             raw.append((i, repr(error)[:200]))
         slowest = max(slowest, time.perf_counter() - start)
     torch.set_rng_state(generator)
-    evidence(f"mutated files: {name}", files=number, refused=refused, raw=len(raw), half=len(half), slowest=slowest)
+    more = (peak() - held) / 2**20
+    figures = {"files": number, "refused": refused, "raw": len(raw), "half": len(half)}
+    evidence(f"mutated files: {name}", **figures, slowest=slowest, megabytes=more)
     assert (raw, half) == ([], [])
+    assert more < 200
     assert refused > number / 3
+
+
+def peak():
+    """The largest amount of memory this process has held since `forget_peak`, in bytes."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+
+
+def forget_peak():
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
 
 
 def bombs():
@@ -230,17 +247,20 @@ def bombs():
 
 
 def test_bombs_are_refused_at_once(tmp_path, evidence):
-    seconds = []
+    seconds, megabytes = [], []
     for i, (name, data) in enumerate(bombs()):
         folder = tmp_path / str(i)
         folder.mkdir()
         reader = Reader(name, folder)
         reader.path.write_bytes(data)
-        start = time.perf_counter()
+        forget_peak()
+        start, held = time.perf_counter(), peak()
         with pytest.raises(radnet.RadNetError):
             reader.read()
         seconds.append(time.perf_counter() - start)
-    evidence("bombs", files=len(seconds), slowest=max(seconds))
+        megabytes.append((peak() - held) / 2**20)
+    evidence("bombs", files=len(seconds), slowest=max(seconds), megabytes=max(megabytes))
+    assert max(megabytes) < 50
 
 
 def test_a_packed_file_is_not_inflated_beyond_what_it_announces(tmp_path):
@@ -272,3 +292,119 @@ def test_a_checkpoint_from_which_the_optimizer_cannot_go_on_is_refused(tmp_path)
     with pytest.raises(radnet.RadNetError, match="the optimizer cannot go on from the state in the file"):
         reader.read()
     assert all(torch.equal(a, b) for a, b in zip(before, reader.state(), strict=True))
+
+
+# --- bits that flip
+
+SEALED = ("network", "checkpoint", "approximation")
+
+
+def same_file(reader):
+    """Whether what is read is what was written: header and tensors, bit by bit."""
+    header, tensors = unpack(reader.path, KEYS[reader.name], 2, "")
+    return (
+        header == reader.header
+        and tensors.keys() == reader.tensors.keys()
+        and all(tensors[name].equal(x) and tensors[name].dtype == x.dtype for name, x in reader.tensors.items())
+    )
+
+
+def flip(data, bit):
+    data = bytearray(data)
+    data[bit // 8] ^= 1 << bit % 8
+    return bytes(data)
+
+
+def refused_or_harmless(reader, bit):
+    """Whether a file with that bit flipped is refused; it must not be read as another."""
+    reader.path.write_bytes(flip(reader.good, bit))
+    try:
+        reader.read()
+    except radnet.RadNetError:
+        return True
+    assert same_file(reader), bit
+    return False
+
+
+@pytest.mark.parametrize("name", SEALED)
+def test_a_flipped_bit_is_refused_or_harmless(name, tmp_path, count, evidence):
+    reader, rng = Reader(name, tmp_path), random.Random(1)
+    bits = [rng.randrange(8 * len(reader.good)) for _ in range(count(60, 1000))]
+    refused = sum(refused_or_harmless(reader, bit) for bit in bits)
+    evidence(f"a flipped bit: {name}", files=len(bits), refused=refused, harmless=len(bits) - refused)
+    assert refused > 0.9 * len(bits)
+
+
+def test_every_bit_of_a_file_may_flip(tmp_path, count, evidence):
+    reader = Reader("network", tmp_path)
+    bits = range(0, 8 * len(reader.good), count(37, 1))
+    refused = sum(refused_or_harmless(reader, bit) for bit in bits)
+    evidence("every bit of a network's file", bits=len(bits), refused=refused, harmless=len(bits) - refused)
+    assert refused > 0.9 * len(bits)
+
+
+# --- memory that is not to be had
+
+
+class Exhausted:
+    """The k-th time that a reader asks for memory there is none."""
+
+    def __init__(self, monkeypatch, k):
+        self.left, self.reached = k, False
+        for owner, name in (
+            (torch.Tensor, "clone"), (torch.Tensor, "to"), (json, "loads"), (np, "frombuffer"), (np, "loadtxt"),
+            (reading, "safe_open"), (zipfile, "ZipFile"), (torch, "zeros"),
+        ):  # fmt: skip
+            monkeypatch.setattr(owner, name, self.wrapped(getattr(owner, name)))
+
+    def wrapped(self, function):
+        def call(*args, **kwargs):
+            self.left -= 1
+            if self.left == 0:
+                self.reached = True
+                raise MemoryError
+            return function(*args, **kwargs)
+
+        return call
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_that_is_not_to_be_had_is_said_and_nothing_changes(name, tmp_path, evidence):
+    reader, tried = Reader(name, tmp_path), 0
+    generator = torch.get_rng_state()
+    for k in range(1, 200):
+        before = reader.state()
+        with pytest.MonkeyPatch.context() as patch:
+            exhausted = Exhausted(patch, k)
+            try:
+                reader.read()
+                said = None
+            except radnet.RadNetError as error:
+                said = str(error)
+        if not exhausted.reached:
+            break
+        tried += 1
+        assert said is not None
+        assert "not enough memory to read it" in said
+        after = reader.state()
+        assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True)), k
+    torch.set_rng_state(generator)
+    evidence(f"no memory: {name}", allocations=tried)
+    assert tried > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_no_file_is_refused_and_nothing_hangs(name, tmp_path):
+    reader = Reader(name, tmp_path)
+    reader.path.unlink()
+    os.mkfifo(reader.path)
+    with pytest.raises(radnet.RadNetError, match="is no regular file"):
+        reader.read()
+    reader.path.unlink()
+    reader.path.mkdir()
+    with pytest.raises(radnet.RadNetError, match="is no regular file|there is neither train-images"):
+        reader.read()
+    reader.path.rmdir()
+    reader.path.symlink_to("/dev/zero")
+    with pytest.raises(radnet.RadNetError, match="is no regular file"):
+        reader.read()

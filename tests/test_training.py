@@ -4,11 +4,8 @@ import copy
 import csv
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -131,42 +128,6 @@ def test_a_resumed_run_ends_with_the_same_bits(make, loader, tmp_path):
     finished, data, keywords = start()
     assert fit(finished, data, epochs=30, checkpoint=path, **keywords).losses == whole.losses
     assert same(finished, net)
-
-
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, count, evidence):
-    """kill -9 at random moments: the same history, the same bits, never a broken checkpoint."""
-    kills = count(3, 20)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def command(name):
-        return [sys.executable, str(RUN), str(tmp_path / f"{name}.safetensors"), str(tmp_path / f"{name}.json")]
-
-    subprocess.run(command("whole"), check=True, env=environment, timeout=120)
-    whole = (tmp_path / "whole.json").read_text()
-    chance = random.Random(0)
-    path = tmp_path / "killed.safetensors"
-    done = 0
-    for _ in range(kills):
-        process = subprocess.Popen(command("killed"), env=environment)
-        deadline = time.monotonic() + 60
-        before = path.stat().st_mtime_ns if path.exists() else 0
-        while process.poll() is None and time.monotonic() < deadline:
-            if path.exists() and path.stat().st_mtime_ns != before:  # it is training: let it go on for a moment
-                break
-            time.sleep(0.005)
-        time.sleep(chance.uniform(0, 0.08))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        done += 1
-        if path.exists():
-            net, _ = problem()
-            assert read_checkpoint(path, net, adam(net)).epoch > 0
-        (tmp_path / "killed.json").unlink(missing_ok=True)
-    subprocess.run(command("killed"), check=True, env=environment, timeout=120)
-    assert (tmp_path / "killed.json").read_text() == whole
-    assert path.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
-    assert not list(tmp_path.glob(".*.tmp"))
-    evidence("kill -9 and resume", kills=done, same_bits=True)
 
 
 @pytest.mark.xdist_group("compile")

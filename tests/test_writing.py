@@ -4,6 +4,8 @@ import builtins
 import errno
 import multiprocessing
 import os
+import resource
+import signal
 import socket
 import stat
 import threading
@@ -246,8 +248,60 @@ def test_a_lock_says_who_is_refused_and_touches_nothing(tmp_path):
         pass
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def _as_nobody(folder, result):
+    """In a process of its own, without the rights of root."""
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        write_atomically(folder / "a", b"new")
+        result.put("written")
+    except radnet.RadNetError as error:
+        result.put(f"{type(error).__name__}: {error}")
+
+
+def _with_little_room(path, result):
+    """In a process of its own that may write files of 2,000 bytes and no more."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+    torch.set_num_threads(1)  # the threads of the process this is a fork of are not here
+    try:
+        radnet.save(radnet.RadNet((40, 30, 20)), path)
+        result.put("written")
+    except radnet.RadNetError as error:
+        result.put(f"{type(error).__name__}: {error}")
+
+
+def elsewhere(function, *arguments):
+    context = multiprocessing.get_context("fork")
+    result = context.Queue()
+    process = context.Process(target=function, args=(*arguments, result))
+    process.start()
+    said = result.get(timeout=60)
+    process.join()
+    return said
+
+
 def test_a_folder_that_may_not_be_written_into(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(NotWritten, match="Permission denied"):
-        write_atomically(tmp_path / "a", b"x")
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    (folder / "a").write_bytes(b"old")
+    folder.chmod(0o555)
+    for parent in (*tmp_path.parents[:2], tmp_path):
+        parent.chmod(0o755)
+    said = elsewhere(_as_nobody, folder)
+    assert said.startswith("NotWritten")
+    assert "Permission denied" in said
+    assert (folder / "a").read_bytes() == b"old"
+    assert names(folder) == ["a"]
+
+
+def test_a_disk_that_is_full_leaves_the_old_file(tmp_path):
+    path = tmp_path / "net"
+    radnet.save(radnet.RadNet((2, 1)), path)
+    before = path.read_bytes()
+    said = elsewhere(_with_little_room, path)
+    assert said.startswith("NotWritten")
+    assert "not written, and what was there is as it was" in said
+    assert path.read_bytes() == before
+    assert names(tmp_path) == ["net"]

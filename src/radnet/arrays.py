@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from .errors import InvalidValue
-from .reading import regular_file
+from .reading import enough_memory, regular_file
 from .threads import quietly
 
 #: bytes of an array; MNIST in float64 has 376 million
@@ -28,7 +28,7 @@ LARGEST = 2**29
 _SMALL, _GROWTH = 2**24, 100
 
 _DAMAGED = (
-    ValueError, TypeError, KeyError, OverflowError, SyntaxError, EOFError, OSError, MemoryError, RuntimeError,
+    ValueError, TypeError, KeyError, OverflowError, SyntaxError, EOFError, OSError, RuntimeError,
     NotImplementedError, RecursionError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
@@ -37,7 +37,8 @@ def read_npy(path: str | os.PathLike[str]) -> Any:
     """The array in an .npy file."""
     with open(regular_file(path), "rb") as file:
         try:
-            return _array(file, os.fstat(file.fileno()).st_size)
+            with enough_memory(path):
+                return _array(file, os.fstat(file.fileno()).st_size)
         except _DAMAGED as error:
             raise InvalidValue(f"{path}: not an .npy file, or damaged ({error})") from error
 
@@ -46,7 +47,7 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The arrays in an .npz file, by name."""
     regular_file(path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with enough_memory(path), zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
             _check_growth(sum(info.file_size for info in members), os.path.getsize(path))
             found = {}
@@ -63,17 +64,22 @@ def read_text(path: str | os.PathLike[str]) -> Any:
     if regular_file(path).stat().st_size > LARGEST:
         raise InvalidValue(f"{path}: more than {LARGEST:,} bytes")
     try:
-        with quietly():  # an empty file has no numbers, which is for the caller to say
+        with enough_memory(path), quietly():  # an empty file has no numbers, which is for the caller to say
             return np.loadtxt(path, delimiter=",", ndmin=2)
     except _DAMAGED as error:
         raise InvalidValue(f"{path}: not made of numbers ({error})") from error
+
+
+def read_rows(path: str | os.PathLike[str]) -> Any:
+    """Points, one a row, from an .npy file or from text."""
+    return read_npy(path) if Path(path).suffix == ".npy" else read_text(path)
 
 
 def read_idx(path: str | os.PathLike[str], magic: int) -> Any:
     """The bytes in a file of MNIST's own format: a magic number, the sizes, the bytes; packed if its name says .gz."""
     axes = magic & 0xFF
     try:
-        with _opened(regular_file(path)) as file:
+        with enough_memory(path), _opened(regular_file(path)) as file:
             header = struct.unpack(f">{1 + axes}I", file.read(4 * (1 + axes)))
             if header[0] != magic:
                 raise ValueError(f"its magic number is {header[0]:#x}")

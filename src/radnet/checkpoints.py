@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from .errors import InvalidValue
-from .reading import FLOATS, check_fits, pack, unpack
+from .reading import FLOATS, check_fits, enough_memory, pack, unpack
 from .writing import write_atomically
 
 FORMAT = 2  # 1 had no checksum and no state of torch's global generators
@@ -93,36 +93,39 @@ def read_checkpoint(
     InvalidValue
         If the file is damaged, of another version, or of a model with other parameters.
     """
-    header, tensors = unpack(path, _KEY, FORMAT, "not a radnet checkpoint")
-    progress = _history(path, header, tensors)
-    weights = _part(tensors, "model.")
-    _check_weights(path, weights, model.state_dict())
-    if (generator is None) != ("generator" not in tensors) or (scheduler is None) != (header.get("scheduler") is None):
-        raise InvalidValue(
-            f"{path}: the run was started with another generator or scheduler; resume it as it was started"
-        )
-    state = _optimizer_state(path, header, _part(tensors, "optimizer."), optimizer)
-    if scheduler is not None:
-        _check_alike(header["scheduler"], scheduler.state_dict(), f"{path}: the scheduler")
-    if generator is not None:
-        _check_random(path, tensors["generator"], generator.device)
-    random = _part(tensors, "random.")
-    devices = random_states(model)
-    if random and random.keys() != devices.keys():
-        raise InvalidValue(
-            f"{path}: the run was on other devices ({', '.join(random)}); resume it where it was started"
-        )
-    for device, value in random.items():
-        _check_random(path, value, torch.device(device))
-    # from here on nothing can fail
-    model.load_state_dict(weights)
-    optimizer.load_state_dict(state)
-    if scheduler is not None:
-        scheduler.load_state_dict(header["scheduler"])
-    if generator is not None:
-        generator.set_state(tensors["generator"])
-    for device, value in random.items():
-        _set_random_state(device, value)
+    with enough_memory(path):
+        header, tensors = unpack(path, _KEY, FORMAT, "not a radnet checkpoint")
+        progress = _history(path, header, tensors)
+        weights = _part(tensors, "model.")
+        _check_weights(path, weights, model.state_dict())
+        if (generator is None) != ("generator" not in tensors) or (scheduler is None) != (
+            header.get("scheduler") is None
+        ):
+            raise InvalidValue(
+                f"{path}: the run was started with another generator or scheduler; resume it as it was started"
+            )
+        state = _optimizer_state(path, header, _part(tensors, "optimizer."), optimizer)
+        if scheduler is not None:
+            _check_alike(header["scheduler"], scheduler.state_dict(), f"{path}: the scheduler")
+        if generator is not None:
+            _check_random(path, tensors["generator"], generator.device)
+        random = _part(tensors, "random.")
+        devices = random_states(model)
+        if random and random.keys() != devices.keys():
+            raise InvalidValue(
+                f"{path}: the run was on other devices ({', '.join(random)}); resume it where it was started"
+            )
+        for device, value in random.items():
+            _check_random(path, value, torch.device(device))
+        # from here on nothing can fail
+        optimizer.load_state_dict(state)  # first: it takes memory, and what follows is copied in place
+        model.load_state_dict(weights)
+        if scheduler is not None:
+            scheduler.load_state_dict(header["scheduler"])
+        if generator is not None:
+            generator.set_state(tensors["generator"])
+        for device, value in random.items():
+            _set_random_state(device, value)
     return progress
 
 
@@ -213,6 +216,8 @@ def _optimizer_state(
     found = {"state": state, "param_groups": [_tuples(group) for group in groups]}
     try:
         _try_a_step(optimizer, found)
+    except MemoryError:
+        raise
     except Exception as error:
         raise InvalidValue(
             f"{path}: the optimizer cannot go on from the state in the file ({type(error).__name__}: {error})"

@@ -37,6 +37,10 @@ class NotWritten(RadNetError, OSError):
     """A file that the system did not let us write: no room, no permission."""
 
 
+class NotEnoughMemory(RadNetError, MemoryError):
+    """A file that needs more memory than there is."""
+
+
 class MissingPackage(RadNetError, ModuleNotFoundError):
     """An optional package that is not installed."""
 

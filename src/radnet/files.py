@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from .activations import NAMES, Radial, RadialActivation, ShiftedReLU, named_activation
 from .errors import InvalidType, InvalidValue
 from .network import RadNet
-from .reading import FLOATS, check_fits, open_tensors, pack, read_tensors, unpack
+from .reading import FLOATS, check_fits, enough_memory, open_tensors, pack, read_tensors, unpack
 from .widths import check_widths
 from .writing import write_atomically
 
@@ -101,22 +101,24 @@ def load(
     >>> again.widths, again.activations[0]
     ((2, 5, 1), Radial(h=tanh))
     """
-    header, state = unpack(path, _KEY, FORMAT, _NOT_OURS)
-    _check_header(header, path)
-    widths = check_widths(header["widths"])
-    rhos = [
-        _rebuild(entry, i, activations or {}, header["dtype"]) for i, entry in enumerate(header["activations"], start=1)
-    ]
-    _check_shapes(state, _expected_shapes(widths, header["bias"], rhos), header["dtype"], path)
-    check_finite(state)
-    depth = len(widths) - 1
-    net = RadNet.from_parameters(
-        [state[f"layers.{i}.weight"] for i in range(depth)],
-        [state[f"layers.{i}.bias"] for i in range(depth)] if header["bias"] else None,
-        rhos,
-    )
-    net.load_state_dict(state)
-    return net.to(device)
+    with enough_memory(path):
+        header, state = unpack(path, _KEY, FORMAT, _NOT_OURS)
+        _check_header(header, path)
+        widths = check_widths(header["widths"])
+        rhos = [
+            _rebuild(entry, i, activations or {}, header["dtype"])
+            for i, entry in enumerate(header["activations"], start=1)
+        ]
+        _check_shapes(state, _expected_shapes(widths, header["bias"], rhos), header["dtype"], path)
+        check_finite(state)
+        depth = len(widths) - 1
+        net = RadNet.from_parameters(
+            [state[f"layers.{i}.weight"] for i in range(depth)],
+            [state[f"layers.{i}.bias"] for i in range(depth)] if header["bias"] else None,
+            rhos,
+        )
+        net.load_state_dict(state)
+        return net.to(device)
 
 
 def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
@@ -133,16 +135,17 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
     >>> torch.equal(net(torch.ones(3, 2)), other(torch.ones(3, 2)))
     True
     """
-    own = model.state_dict()
-    with open_tensors(path) as file:
-        names = set(file.keys())
-        for problem, missing in (("the file lacks", set(own) - names), ("the model lacks", names - set(own))):
-            if missing:
-                raise InvalidValue(f"{path}: {problem} {', '.join(sorted(missing))}")
-        state = read_tensors(file, path)
-    for name, value in own.items():
-        check_fits(state[name], value, f"{path}: {name}")
-    model.load_state_dict(state)
+    with enough_memory(path):
+        own = model.state_dict()
+        with open_tensors(path) as file:
+            names = set(file.keys())
+            for problem, missing in (("the file lacks", set(own) - names), ("the model lacks", names - set(own))):
+                if missing:
+                    raise InvalidValue(f"{path}: {problem} {', '.join(sorted(missing))}")
+            state = read_tensors(file, path)
+        for name, value in own.items():
+            check_fits(state[name], value, f"{path}: {name}")
+        model.load_state_dict(state)
 
 
 # --- activations

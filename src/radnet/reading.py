@@ -13,7 +13,8 @@ import json
 import math
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -22,14 +23,20 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from .errors import InvalidValue, MissingFile
+from .errors import InvalidValue, MissingFile, NotEnoughMemory
 
-#: bytes of JSON, and how deep it may be nested
+#: bytes of JSON, also of the header of a safetensors file, and how deep it may be nested
 LARGEST_TEXT = 2**24
 DEEPEST = 32
 #: how the header of a file of format 2 begins; the checksum is that of the header with zeros in its place
 _SEAL = '{"sha256": "'
 _UNSEALED = 64 * "0"
+#: what a file of ours holds, by the key of its header, and what reads it
+KINDS = {
+    "radnet": ("a network", "radnet.load(path)"),
+    "radnet-approximation": ("an approximation", "radnet.approximation.load(path)"),
+    "radnet-checkpoint": ("a radnet checkpoint", "radnet.training.fit(..., checkpoint=path)"),
+}
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -46,6 +53,22 @@ def regular_file(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
+@contextmanager
+def enough_memory(where: object) -> Iterator[None]:
+    """While a file is read: memory that is not to be had is a refusal that names the file.
+
+    >>> with enough_memory("large.npy"):
+    ...     raise MemoryError
+    Traceback (most recent call last):
+        ...
+    radnet.errors.NotEnoughMemory: large.npy: not enough memory to read it
+    """
+    try:
+        yield
+    except MemoryError as error:
+        raise NotEnoughMemory(f"{where}: not enough memory to read it") from error
+
+
 def parse_json(text: str | bytes, where: str) -> Any:
     """JSON that somebody gives us: of limited size and depth, with finite numbers that fit into 64 bits.
 
@@ -59,7 +82,8 @@ def parse_json(text: str | bytes, where: str) -> Any:
     if len(text) > LARGEST_TEXT:
         raise InvalidValue(f"{where} has {len(text):,} bytes of JSON; more than {LARGEST_TEXT:,} are not read")
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        with enough_memory(where):
+            value = json.loads(text, parse_constant=_no_constant)
         _check_plain(value, DEEPEST)
     except (ValueError, RecursionError) as error:  # a UnicodeDecodeError is a ValueError
         raise InvalidValue(f"{where} is damaged ({error})") from error
@@ -112,6 +136,8 @@ def unpack(path: str | os.PathLike[str], key: str, newest: int, otherwise: str) 
     with open_tensors(path) as file:
         metadata = file.metadata() or {}
         if key not in metadata:
+            for what, reads in (KINDS[other] for other in KINDS if other in metadata):
+                raise InvalidValue(f"{path}: not {KINDS[key][0]}, but {what}, which {reads} reads")
             raise InvalidValue(f"{path}: {otherwise}")
         header = parse_json(metadata[key], f"{path}: the header")
         if not isinstance(header, dict):
@@ -127,9 +153,19 @@ def unpack(path: str | os.PathLike[str], key: str, newest: int, otherwise: str) 
     return TensorFile(header, tensors)
 
 
+def key_of(path: str | os.PathLike[str]) -> str | None:
+    """Under which key of `KINDS` a safetensors file has its header; None if it is not one of ours."""
+    with open_tensors(path) as file:
+        metadata = file.metadata() or {}
+    return next((key for key in KINDS if key in metadata), None)
+
+
 def open_tensors(path: str | os.PathLike[str]) -> Any:
     """A safetensors file, opened for reading."""
-    regular_file(path)
+    with open(regular_file(path), "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if size > LARGEST_TEXT:
+        raise InvalidValue(f"{path}: not a safetensors file, or damaged (it announces a header of {size:,} bytes)")
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError, ValueError) as error:
