@@ -108,7 +108,9 @@ def in_a_browser(tmp_path, formulas):
     finally:
         sys.path.remove(str(DOCS / "_ext"))
     theme = Path(furo.__file__).parent / "theme" / "furo" / "static" / "styles" / "furo.css"
-    sheets = "".join(f'<link rel="stylesheet" href="{sheet.as_uri()}">' for sheet in (theme, DOCS / "_static/math.css"))
+    sheets = "".join(
+        f'<link rel="stylesheet" href="{sheet.as_uri()}">' for sheet in (theme, DOCS / "_static/pages.css")
+    )
     boxes = "".join(f'<div class="math-wrapper">{display(formula)}</div>' for formula in formulas)
     page = tmp_path / "formulas.html"
     page.write_text(f'<!doctype html><html><head><meta charset="utf-8">{sheets}</head><body>{boxes}</body></html>')
