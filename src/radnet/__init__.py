@@ -1,6 +1,7 @@
 """radnet: radial neural networks on PyTorch. Train wide, ship tiny, lose nothing.
 
-The names below are loaded on first use, so that ``import radnet`` and ``radnet --help`` do not wait for torch.
+The names below are loaded on first use, so that ``import radnet`` and ``radnet --help`` do not wait for torch. Modules
+that are not attributes of the package are its own affair and may change at any time.
 """
 
 from __future__ import annotations
