@@ -11,25 +11,12 @@ from pathlib import Path
 import pytest
 
 import radnet
+from dotted import find
 
 SOURCE = Path(radnet.__file__).parent
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts)])
 DOTTED = re.compile(r"(?<![\w./-])radnet(?:\.[A-Za-z_]\w*)+")
-
-
-def find(dotted):
-    """The object a dotted name stands for: the longest module, then attributes."""
-    parts = dotted.split(".")
-    for k in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:k]))
-        except ModuleNotFoundError:
-            continue
-        for name in parts[k:]:
-            found = getattr(found, name)
-        return found
-    raise ModuleNotFoundError(dotted)
 
 
 def docstrings():
