@@ -7,7 +7,7 @@ SHARE ?= 4
 STAMP := $(VENV)/.installed
 
 .PHONY: setup test reproduce prove prove-tests prove-programs prove-exports-1 prove-exports-2 prove-memory prove-report \
-	mutants bench docs lint clean
+	mutants bench docs lint oldest newest clean
 
 setup: $(STAMP)
 
@@ -22,6 +22,19 @@ reproduce: setup
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadgroup
+
+# the tests on the oldest torch that pyproject.toml claims and on the newest one, each in an environment of its own; beside
+# the pinned version a wheel may bring gigabytes, so these are not part of make test
+OLDEST := $(shell sed -n 's/^dependencies.*"torch>=\([0-9.]*\)".*/\1/p' pyproject.toml)
+NEWEST := 2.15.0
+oldest: TORCH := $(OLDEST)
+newest: TORCH := $(NEWEST)
+
+oldest newest:
+	$(PY) -m venv .venv-$@
+	grep -v '^torch==' constraints.txt > .venv-$@/constraints.txt
+	.venv-$@/bin/python -m pip install --quiet --disable-pip-version-check -c .venv-$@/constraints.txt torch==$(TORCH) -e ".[dev]"
+	OMP_NUM_THREADS=1 .venv-$@/bin/python -m pytest -q -n 2 --dist loadgroup
 
 # the full counts of every claim in parts, each under an hour; the figures as JSON in results/
 #   make prove PART=programs   one part;   make prove   all of them
@@ -77,4 +90,4 @@ lint: setup
 	$(BIN)/lint-imports
 
 clean:
-	rm -rf $(VENV) docs/_build results report mutants .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-newest docs/_build results report mutants .hypothesis

@@ -6,12 +6,13 @@ import sys
 
 import pytest
 
+from radnet import __version__
 from radnet.cli import main
 
 
 def radnet(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "radnet.cli", *arguments], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-m", "radnet", *arguments], capture_output=True, text=True, check=False, timeout=120
     )
 
 
@@ -24,6 +25,25 @@ def test_inspect_shows_the_reduced_widths(capsys):
         "parameters  305 -> 34 (9.0 times fewer)",
     ]
     assert err == ""
+
+
+def test_the_version_is_shown_on_stdout_and_does_not_wait_for_torch(capsys):
+    assert main(["--version"]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"radnet {__version__}\n"
+    assert err == ""
+    code = "import sys, radnet.cli\nradnet.cli.main(['--version'])\nsys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("module", ["radnet", "radnet.cli"])
+def test_python_m_is_the_command_line(module):
+    command = [sys.executable, "-m", module]
+    shown = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout == f"radnet {__version__}\n"
+    wrong = subprocess.run([*command, "inspect", "7"], capture_output=True, text=True, check=False, timeout=60)
+    assert wrong.returncode == 2
+    assert wrong.stderr.startswith("radnet: widths (7,): a network needs")
 
 
 def test_inspect_answers_as_json(capsys):

@@ -4,6 +4,7 @@ import copy
 import math
 import re
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from radnet.compression.certificate import Certificate
 from radnet.compression.general import affine_hull
 from radnet.compression.model import ModelCompression, multiply_adds, parameters, stored_bytes
 from radnet.compression.picture import Edge, draw
-from radnet.compression.result import interleaved_times
+from radnet.compression.result import Compression, interleaved_times
 from test_compress_any import Stream, compressed, normal, widths
 
 
@@ -52,6 +53,31 @@ def test_the_table_of_a_chain_is_this_table():
             str(c.certificate),
         ]
     )
+
+
+def columns_of(lines):
+    """Where the numbers before and after end, in every line of a table."""
+    found = [re.search(r"  (before|[\d,]+) +(after|[\d,]+)(?=  |$)", line) for line in lines]
+    return {(match.end(1), match.end(2)) for match in found}
+
+
+def test_the_columns_of_a_model_with_millions_of_parameters_do_not_shift():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(3, 1200), radnet.Squash(), nn.Linear(1200, 1200), radnet.Squash(), nn.Linear(1200, 2)
+    )
+    lines = radnet.compress(model.eval()).report().split("\n\n")[0].splitlines()
+    assert lines[-3].startswith("parameters                   1,448,402        ")
+    assert len(columns_of(lines)) == 1
+
+
+def test_the_columns_of_a_chain_with_billions_of_parameters_do_not_shift():
+    """Only what a report asks of a network: so large a one takes minutes."""
+    wide = SimpleNamespace(widths=(784, 65536, 65536, 10), parameter_count=4_347_068_426)
+    small = SimpleNamespace(widths=(784, 785, 786, 10), parameter_count=1_241_891, weights=(torch.zeros(1),))
+    lines = Compression(small, Certificate, wide, None, None).report().split("\n\n")[0].splitlines()
+    assert "17,388,273,704" in lines[-1]
+    assert len(columns_of(lines)) == 1
 
 
 def test_times_are_in_microseconds_and_say_how_many_times(monkeypatch):

@@ -1,7 +1,6 @@
 """The docs name what exists, and leave no statement of the paper out."""
 
 import ast
-import importlib
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import radnet
+from dotted import find
 
 ROOT = Path(__file__).parent.parent
 MAP = ROOT / "docs" / "paper-map.md"
@@ -51,20 +51,6 @@ def rows():
 def names_in(path):
     tree = ast.parse((ROOT / path).read_text())
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-
-
-def find(dotted):
-    """The object a dotted name stands for: the longest module, then attributes."""
-    parts = dotted.split(".")
-    for k in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:k]))
-        except ModuleNotFoundError:
-            continue
-        for name in parts[k:]:
-            found = getattr(found, name)
-        return found
-    raise ModuleNotFoundError(dotted)
 
 
 def test_no_statement_of_the_paper_is_missing_from_the_map():

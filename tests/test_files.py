@@ -67,6 +67,16 @@ def test_named_activations_come_back_when_they_are_given(tmp_path, generator):
         radnet.load(path)
 
 
+def test_a_loaded_network_is_in_eval_mode_and_can_be_trained_on(tmp_path):
+    net = radnet.RadNet((2, 5, 1), ["squash"], shift="trainable")
+    assert net.training
+    radnet.save(net, tmp_path / "net.safetensors")
+    again = radnet.load(tmp_path / "net.safetensors")
+    assert not any(module.training for module in again.modules())
+    assert all(p.requires_grad for p in again.parameters())
+    assert all(module.training for module in again.train().modules())
+
+
 def test_a_compressed_network_survives_its_file(tmp_path, generator):
     net = radnet.RadNet((3, 64, 64, 2), "sigmoid", shift="trainable", generator=generator)
     small = radnet.compress(net).network

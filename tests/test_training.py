@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -216,6 +217,74 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("radnet.checkpoints.FORMAT", 2)
     with pytest.raises(ValueError, match="file format 7; this radnet reads formats 1 to 2"):
         read_checkpoint(tmp_path / "c", net, adam(net))
+
+
+def squared(a, b):
+    return (a - b).square().mean()
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size:UserWarning")
+@pytest.mark.parametrize("loss", [torch.nn.functional.mse_loss, torch.nn.L1Loss(), torch.nn.HuberLoss(), squared])
+def test_targets_in_a_row_beside_outputs_in_a_column_are_refused_with_both_shapes(loss):
+    net, (x, y) = problem()
+    before = copy.deepcopy(net)
+    words = r"outputs have shape \(121, 1\), the targets \(121,\): .* shape \(121, 1\), for example targets.unsqueeze"
+    loader = DataLoader(TensorDataset(x, y[:, 0]), batch_size=121)
+    for data in ((x, y[:, 0]), (x.numpy(), y[:, 0].numpy()), loader):
+        with pytest.raises(radnet.errors.InvalidValue, match=words):
+            fit(net, data, epochs=1, optimizer=adam(net), loss=loss)
+    assert same(net, before)
+    flat = torch.nn.Sequential(net, torch.nn.Flatten(0))
+    with pytest.raises(ValueError, match=r"shape \(121,\), the targets \(121, 1\): .* for example targets.squeeze"):
+        fit(flat, (x, y), epochs=1, optimizer=adam(flat), loss=loss)
+
+
+def test_a_loss_that_brings_targets_and_outputs_together_itself_is_used_as_it_is():
+    def own(outputs, targets):
+        return squared(outputs.squeeze(1), targets)
+
+    (net, (x, y)), (other, _) = problem(), problem()
+    assert fit(net, (x, y[:, 0]), epochs=3, optimizer=adam(net), loss=own).losses
+    fit(other, (x, y), epochs=3, optimizer=adam(other), loss=squared)
+    assert same(net, other)
+
+
+def test_labels_are_a_row_and_one_row_is_never_ambiguous():
+    net = radnet.RadNet((2, 8, 3))
+    data = (torch.randn(20, 2), torch.arange(20) % 3)
+    assert fit(net, data, epochs=2, optimizer=adam(net), loss=torch.nn.functional.cross_entropy).epochs == 2
+    net, (x, y) = problem()
+    assert fit(net, (x[:1], y[:1, 0]), epochs=1, optimizer=adam(net), loss=squared).epochs == 1
+
+
+def test_arrays_become_tensors_of_the_models_dtype():
+    (net, (x, y)), (other, _) = problem(dtype=torch.float32), problem(dtype=torch.float32)
+    fit(net, (x, y), epochs=5, optimizer=adam(net))
+    reversed_rows = x.double().numpy()[::-1][::-1], y.double().numpy()[::-1][::-1]
+    for part in reversed_rows:
+        part.flags.writeable = False
+    fit(other, reversed_rows, epochs=5, optimizer=adam(other))
+    assert same(net, other)
+    batches, again = problem(dtype=torch.float32)[0], problem(dtype=torch.float32)[0]
+    fit(batches, [(x[:60], y[:60]), (x[60:], y[60:])], epochs=5, optimizer=adam(batches))
+    fit(
+        again,
+        [
+            (a.numpy()[::-1], b.double().numpy()[::-1])
+            for a, b in [(x[:60].flip(0), y[:60].flip(0)), (x[60:].flip(0), y[60:].flip(0))]
+        ],
+        epochs=5,
+        optimizer=adam(again),
+    )
+    assert same(batches, again)
+
+
+def test_labels_in_an_array_stay_whole_numbers():
+    net = radnet.RadNet((2, 8, 3))
+    x, labels = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 3
+    assert fit(net, (x, labels), epochs=2, optimizer=adam(net), loss=torch.nn.functional.cross_entropy).epochs == 2
+    with pytest.raises(radnet.errors.InvalidType, match="fit needs arrays of numbers, got one of dtype <U1"):
+        fit(net, (x, labels.astype("U1")), epochs=2, optimizer=adam(net))
 
 
 def test_bad_input_is_refused_with_a_reason(tmp_path):

@@ -8,13 +8,18 @@ from docutils import nodes
 from latex2mathml.converter import convert
 
 
+def display(formula: str) -> str:
+    """A formula on a line of its own."""
+    return f'<div class="math">{convert(formula, display="block")}</div>'
+
+
 def _inline(translator: Any, node: nodes.math) -> None:
     translator.body.append(convert(node.astext(), display="inline"))
     raise nodes.SkipNode
 
 
 def _display(translator: Any, node: nodes.math_block) -> None:
-    translator.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    translator.body.append(display(node.astext()))
     raise nodes.SkipNode
 
 

@@ -1,6 +1,7 @@
 """radnet: radial neural networks on PyTorch. Train wide, ship tiny, lose nothing.
 
-The names below are loaded on first use, so that ``import radnet`` and ``radnet --help`` do not wait for torch.
+The names below are loaded on first use, so that ``import radnet`` and ``radnet --help`` do not wait for torch. Modules
+that are not attributes of the package are its own affair and may change at any time.
 """
 
 from __future__ import annotations
@@ -8,97 +9,97 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from . import testing
-    from .activations import Identity, Radial, RadialActivation, RadialSigmoid, ShiftedReLU, Squash, StepReLU
-    from .approximation import Ball, Box, Points, approximate
-    from .compression import compress
-    from .descent import InterpolatingSpace, ProjectedOptimizer
-    from .errors import RadNetError
-    from .files import load, load_into, save
-    from .network import RadNet, widen
-    from .symmetry import OrthogonalAction
-    from .verification import verify
-    from .widths import reduced_widths
+if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; a test compares the two
+    from . import activations as activations
+    from . import approximation as approximation
+    from . import columns as columns
+    from . import compression as compression
+    from . import descent as descent
+    from . import ensembles as ensembles
+    from . import errors as errors
+    from . import experiments as experiments
+    from . import files as files
+    from . import initialization as initialization
+    from . import linalg as linalg
+    from . import models as models
+    from . import network as network
+    from . import plots as plots
+    from . import profiles as profiles
+    from . import rbf as rbf
+    from . import reading as reading
+    from . import rescaling as rescaling
+    from . import running as running
+    from . import symmetry as symmetry
+    from . import testing as testing
+    from . import training as training
+    from . import trials as trials
+    from . import verification as verification
+    from . import widths as widths
+    from . import writing as writing
+    from .activations import Identity as Identity
+    from .activations import Radial as Radial
+    from .activations import RadialActivation as RadialActivation
+    from .activations import RadialSigmoid as RadialSigmoid
+    from .activations import ShiftedReLU as ShiftedReLU
+    from .activations import Squash as Squash
+    from .activations import StepReLU as StepReLU
+    from .approximation import Ball as Ball
+    from .approximation import Box as Box
+    from .approximation import Points as Points
+    from .approximation import approximate as approximate
+    from .compression import compress as compress
+    from .descent import InterpolatingSpace as InterpolatingSpace
+    from .descent import ProjectedOptimizer as ProjectedOptimizer
+    from .errors import RadNetError as RadNetError
+    from .files import load as load
+    from .files import load_into as load_into
+    from .files import save as save
+    from .network import RadNet as RadNet
+    from .network import widen as widen
+    from .symmetry import OrthogonalAction as OrthogonalAction
+    from .verification import verify as verify
+    from .widths import reduced_widths as reduced_widths
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "Identity": "activations",
-    "Radial": "activations",
-    "RadialActivation": "activations",
-    "RadialSigmoid": "activations",
-    "ShiftedReLU": "activations",
-    "Squash": "activations",
-    "StepReLU": "activations",
-    "Ball": "approximation",
-    "Box": "approximation",
-    "Points": "approximation",
-    "approximate": "approximation",
-    "compress": "compression",
-    "verify": "verification",
-    "InterpolatingSpace": "descent",
-    "ProjectedOptimizer": "descent",
-    "RadNetError": "errors",
-    "load": "files",
-    "load_into": "files",
-    "save": "files",
-    "RadNet": "network",
-    "widen": "network",
-    "OrthogonalAction": "symmetry",
-    "reduced_widths": "widths",
-}
-_SUBMODULES = (
-    "activations",
-    "approximation",
-    "columns",
-    "compression",
-    "descent",
-    "experiments",
-    "files",
-    "linalg",
-    "models",
-    "network",
-    "plots",
-    "profiles",
-    "rbf",
-    "rescaling",
-    "symmetry",
-    "testing",
-    "training",
-    "widths",
-)
+#: each module that is an attribute of the package, with the names that it hands to the package itself
+_DOOR: dict[str, tuple[str, ...]] = {
+    "activations": (
+        "Identity", "Radial", "RadialActivation", "RadialSigmoid", "ShiftedReLU", "Squash", "StepReLU",
+    ),
+    "approximation": ("Ball", "Box", "Points", "approximate"),
+    "columns": (),
+    "compression": ("compress",),
+    "descent": ("InterpolatingSpace", "ProjectedOptimizer"),
+    "ensembles": (),
+    "errors": ("RadNetError",),
+    "experiments": (),
+    "files": ("load", "load_into", "save"),
+    "initialization": (),
+    "linalg": (),
+    "models": (),
+    "network": ("RadNet", "widen"),
+    "plots": (),
+    "profiles": (),
+    "rbf": (),
+    "reading": (),
+    "rescaling": (),
+    "running": (),
+    "symmetry": ("OrthogonalAction",),
+    "testing": (),
+    "training": (),
+    "trials": (),
+    "verification": ("verify",),
+    "widths": ("reduced_widths",),
+    "writing": (),
+}  # fmt: skip
+_HOME = {name: module for module, names in _DOOR.items() for name in names}
 
-__all__ = [
-    "Ball",
-    "Box",
-    "Identity",
-    "InterpolatingSpace",
-    "OrthogonalAction",
-    "Points",
-    "ProjectedOptimizer",
-    "RadNet",
-    "RadNetError",
-    "Radial",
-    "RadialActivation",
-    "RadialSigmoid",
-    "ShiftedReLU",
-    "Squash",
-    "StepReLU",
-    "approximate",
-    "compress",
-    "load",
-    "load_into",
-    "reduced_widths",
-    "save",
-    "testing",
-    "verify",
-    "widen",
-]
+__all__ = sorted([*_HOME, "testing"])
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SUBMODULES:
+    if name in _DOOR:
         return importlib.import_module(f".{name}", __name__)
     if name in _HOME:
         value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
@@ -108,4 +109,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_DOOR, *_HOME})

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
+from . import __version__
 from .errors import InvalidValue, RadNetError, TrialFailed
 from .widths import check_widths, count_parameters, reduced_widths
 
@@ -37,8 +38,18 @@ FormulaOnly = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"radnet {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
     """Radial neural networks: train wide, ship tiny, lose nothing."""
 
 

@@ -74,7 +74,7 @@ def load(
     *,
     device: torch.device | str = "cpu",
 ) -> RadNet:
-    """Read a network from a file written by `save`.
+    """Read a network from a file written by `save`; it is in eval mode, whatever it was in when it was written.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def load(
             rhos,
         )
         net.load_state_dict(state)
-        return net.to(device)
+        return net.to(device).eval()
 
 
 def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -29,6 +31,7 @@ from .network import RadNet
 from .writing import exclusively, remove_leftovers, write_atomically
 
 Batch = tuple[Tensor, Tensor]
+Pair = tuple[Tensor | npt.NDArray[np.generic], Tensor | npt.NDArray[np.generic]]
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -87,7 +90,7 @@ class FitResult:
 
 def fit(
     model: nn.Module,
-    data: Batch | Iterable[Batch],
+    data: Pair | Iterable[Pair],
     *,
     epochs: int,
     optimizer: Optimizer,
@@ -106,7 +109,8 @@ def fit(
     ----------
     model : nn.Module
     data : (inputs, targets), or an iterable of such pairs
-        Two tensors are one full batch; a DataLoader gives several batches an epoch.
+        Two tensors are one full batch; a DataLoader gives several batches an epoch. Arrays become tensors on the device
+        of the model, floating-point ones in its dtype.
     epochs : int
         At most this many, those before a resume included.
     optimizer : torch.optim.Optimizer
@@ -132,6 +136,8 @@ def fit(
 
     Raises
     ------
+    InvalidValue
+        If targets of shape (N,) meet outputs of shape (N, 1), or the other way round, and the loss does not see to it.
     Diverged
         If the loss is not finite: says the epoch and the layer; the last good checkpoint stays.
 
@@ -149,6 +155,8 @@ def fit(
     _check_arguments(model, epochs, optimizer, every, every_seconds)
     world = _World.current()
     generator = _generator_of(data)
+    if isinstance(data, tuple) and _is_pair(data):
+        data = [_tensors(data, model)]
     extras = {"scheduler": scheduler, "generator": generator}
     with _held(checkpoint if world.rank == 0 else None), _own_chance(model, checkpoint is not None):
         done, began = Progress(), random_states(model)
@@ -206,11 +214,14 @@ def _epoch(
 ) -> float:
     """One pass over the data; returns the mean loss over its rows, as it was before each step."""
     total, rows = 0.0, 0
-    for x, y in _batches(data):
+    for x, y in _batches(data, model):
         share_x, share_y = world.share(x), world.share(y)
         optimizer.zero_grad()
+        outputs = forward(share_x)
+        if rows == 0:
+            _check_shapes(loss, outputs, share_y)
         # gradients are averaged over the processes: weighted so, that is the gradient on the joint batch
-        value = loss(forward(share_x), share_y) * (len(share_x) * world.size / len(x))
+        value = loss(outputs, share_y) * (len(share_x) * world.size / len(x))
         number = world.mean(float(value.detach()))
         if not math.isfinite(number):
             raise Diverged(f"epoch {epoch}: the loss is {number}; {_where_it_exploded(model, x)}")
@@ -222,11 +233,52 @@ def _epoch(
     return total / rows
 
 
-def _batches(data: Any) -> Iterator[Batch]:
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
-        yield data
-    else:
-        yield from data
+def _batches(data: Any, model: nn.Module) -> Iterator[Batch]:
+    for batch in data:
+        yield _tensors(batch, model) if _is_pair(batch) else batch
+
+
+def _is_pair(data: Any) -> bool:
+    return isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(p, Tensor | np.ndarray) for p in data)
+
+
+def _tensors(pair: Any, model: nn.Module) -> Batch:
+    """Tensors as they are; arrays on the device of the model, floating-point ones in its dtype."""
+    like = next(model.parameters())
+
+    def tensor(part: Any) -> Tensor:
+        if isinstance(part, Tensor):
+            return part
+        if part.dtype.kind not in "fiub":
+            raise InvalidType(f"fit needs arrays of numbers, got one of dtype {part.dtype}")
+        copied = torch.from_numpy(np.array(part, order="C"))
+        return copied.to(like.device, like.dtype if copied.is_floating_point() else copied.dtype)
+
+    return tensor(pair[0]), tensor(pair[1])
+
+
+def _check_shapes(loss: Loss, outputs: Any, targets: Any) -> None:
+    """Refuse N targets in a row beside N outputs in a column, and the reverse: all would be compared with all."""
+    a, b = (tuple(getattr(part, "shape", ())) for part in (outputs, targets))
+    n = max(*a, *b, 0)
+    if n < 2 or {a, b} != {(n,), (n, 1)} or _row_by_row(loss, outputs, targets):
+        return
+    how = "targets.unsqueeze(1)" if len(a) == 2 else "targets.squeeze(1)"
+    raise InvalidValue(
+        f"the outputs have shape {a}, the targets {b}: the loss would compare each output with all targets; "
+        f"give fit targets of shape {a}, for example {how}"
+    )
+
+
+def _row_by_row(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
+    """Whether a loss of two rows is the mean of their losses, for rows of these shapes and targets that are met."""
+    row = torch.arange(2, device=outputs.device)
+    a, b = (row.to(like.dtype).reshape(-1, *like.shape[1:]) for like in (outputs, targets))
+    try:
+        alone = [float(loss(a[i : i + 1], b[i : i + 1])) for i in range(2)]
+        return math.isclose(float(loss(a, b)), sum(alone) / 2, rel_tol=1e-2, abs_tol=1e-6)
+    except Exception:
+        return False
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from .bases import SpaceReport
 from .bounds import Bound
 from .certificate import Certificate
 from .picture import Edge, draw
-from .result import interleaved_times
+from .result import Row, in_columns, interleaved_times, timed_row
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -76,30 +76,29 @@ class ModelCompression(Generic[ModelT]):
         4                                  2         2  it is an output of the model
         parameters                     4,546       ...
         """
-        lines = [f"{'space':<28}{'before':>8}{'after':>10}  why not smaller"]
+        rows = [("space", "before", "after", "why not smaller")]
         for s in self.spaces:
             name = s.space if len(s.space) <= 26 else s.space[:23] + "..."
             grows = f"grows: {', '.join(map(str, s.along))}" if len(s.along) > 1 else ""
-            lines.append(f"{name:<28}{s.before:>8,}{s.after:>10,}  {s.why or grows}".rstrip())
+            rows.append((name, f"{s.before:,}", f"{s.after:,}", s.why or grows))
         for what, measure in (("parameters", parameters), ("bytes", stored_bytes), ("multiply-adds a row", self._work)):
             a, b = measure(self.original), measure(self.network)
-            more = f"  ({a / b:.1f} times fewer)" if b else ""
-            lines.append(f"{what:<28}{a:>8,}{b:>10,}{more}")
+            rows.append((what, f"{a:,}", f"{b:,}", f"({a / b:.1f} times fewer)" if b else ""))
         if timing:
-            lines += [self._timed_line(rows) for rows in (1, 256)]
+            rows += [self._timed_row(count) for count in (1, 256)]
         said = [] if self.bound is None else [f"  {self.bound}"]
-        return "\n".join([*lines, "", str(self.certificate), *said])
+        return "\n".join([*in_columns(rows, least=(28, 8, 10)), "", str(self.certificate), *said])
 
     def _work(self, model: nn.Module) -> int:
         return multiply_adds(model, self.inputs) // Call(tuple(self.inputs)).rows
 
-    def _timed_line(self, rows: int) -> str:
+    def _timed_row(self, rows: int) -> Row:
         call = Call(tuple(self.inputs))
         batch = call.with_rows(torch.arange(rows) % call.rows, "").mapped(torch.clone).args
         original, network = (copied(m, torch.clone) for m in (self.original, self.network))
         with torch.random.fork_rng(devices=[]):
             a, b = interleaved_times(lambda: original(*batch), lambda: network(*batch))
-        return f"{f'µs, batch {rows}':<28}{a * 1e6:>8,.0f}{b * 1e6:>10,.0f}  ({a / b:.1f} times faster)"
+        return timed_row(rows, a, b)
 
 
 def parameters(model: nn.Module) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic
@@ -22,6 +22,8 @@ from ..running import copied
 from ..symmetry import OrthogonalAction
 from .certificate import Certificate
 from .chain import ReducedChain, complete_bases, transform
+
+Row = tuple[str, str, str, str]  # of a report: a name, before, after, a remark
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,15 +97,15 @@ class Compression(Generic[NetworkT]):
         """
         before, after = self.original.widths, self.network.widths
         names = ["input", *(f"hidden {i}" for i in range(1, len(before) - 1)), "output"]
-        lines = [f"{'layer':<14}{'before':>10}{'after':>10}"]
-        lines += [f"{name:<14}{a:>10,}{b:>10,}" for name, a, b in zip(names, before, after, strict=True)]
+        rows = [("layer", "before", "after", "")]
+        rows += [(name, f"{a:,}", f"{b:,}", "") for name, a, b in zip(names, before, after, strict=True)]
         a, b = self.original.parameter_count, self.network.parameter_count
         size = self.network.weights[0].element_size()
-        lines.append(f"{'parameters':<14}{a:>10,}{b:>10,}  ({a / b:.1f} times fewer)")
-        lines.append(f"{'bytes':<14}{a * size:>10,}{b * size:>10,}")
+        rows.append(("parameters", f"{a:,}", f"{b:,}", f"({a / b:.1f} times fewer)"))
+        rows.append(("bytes", f"{a * size:,}", f"{b * size:,}", ""))
         if timing:
-            lines += [self._timed_line(rows) for rows in (1, 256)]
-        return "\n".join([*lines, "", str(self.certificate)])
+            rows += [self._timed_row(count) for count in (1, 256)]
+        return "\n".join([*in_columns(rows, least=(14, 10, 10)), "", str(self.certificate)])
 
     def __getstate__(self) -> dict[str, object]:
         fresh = parameter_versions(self.original) == self._versions
@@ -114,12 +116,12 @@ class Compression(Generic[NetworkT]):
         if self._versions is not None:  # the copy is of parameters that had not changed
             vars(self)["_versions"] = parameter_versions(self.original)
 
-    def _timed_line(self, rows: int) -> str:
+    def _timed_row(self, rows: int) -> Row:
         x = torch.randn(rows, self.original.widths[0], generator=torch.Generator().manual_seed(0))
         x = x.to(self.original.weights[0])
         original, network = (copied(net, torch.clone) for net in (self.original, self.network))
         a, b = interleaved_times(lambda: original(x), lambda: network(x))
-        return f"{f'µs, batch {rows}':<14}{a * 1e6:>10,.0f}{b * 1e6:>10,.0f}  ({a / b:.1f} times faster)"
+        return timed_row(rows, a, b)
 
 
 def parameter_versions(net: RadNet) -> tuple[tuple[int, int], ...]:
@@ -127,6 +129,21 @@ def parameter_versions(net: RadNet) -> tuple[tuple[int, int], ...]:
     tensors = (*net.parameters(), *net.buffers())
     versions = tuple((id(p), 0 if p.is_inference() else p._version) for p in tensors)
     return (*versions, *((id(rho), 0) for rho in net.activations))
+
+
+def in_columns(rows: Sequence[Row], least: tuple[int, int, int]) -> list[str]:
+    """Lines of a table: columns as wide as their longest entry asks for, and at least so wide.
+
+    >>> in_columns([("", "before", "after", ""), ("bytes", "1,234,567", "89", "much less")], least=(6, 8, 8))
+    ['          before   after', 'bytes  1,234,567      89  much less']
+    """
+    a, b, c = (max(low, 1 + max(len(row[i]) for row in rows)) for i, low in enumerate(least))
+    return [f"{name:<{a}}{before:>{b}}{after:>{c}}  {note}".rstrip() for name, before, after, note in rows]
+
+
+def timed_row(rows: int, a: float, b: float) -> Row:
+    """The row of a table that tells two times in seconds, for a batch of so many rows."""
+    return (f"µs, batch {rows}", f"{a * 1e6:,.0f}", f"{b * 1e6:,.0f}", f"({a / b:.1f} times faster)")
 
 
 def interleaved_times(a: Callable[[], Any], b: Callable[[], Any], runs: int = 15) -> tuple[float, float]:
