@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arrays import read_idx, read_npz
-from ..errors import InvalidValue, MissingFile, MissingPackage
+from ...arrays import read_idx, read_npz
+from ...errors import InvalidValue, MissingFile, MissingPackage
 
 _IDX_IMAGES, _IDX_LABELS = 0x00000803, 0x00000801
 
