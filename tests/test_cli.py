@@ -59,7 +59,7 @@ def test_usage_errors_have_exit_code_2():
         ["nonsense"],
         ["inspect"],
         ["reproduce", "--trials", "0"],
-        ["reproduce", "--experiment", "9"],
+        ["reproduce", "--experiment", "99"],
         ["inspect", "1,2", "--frobnicate"],
     ):
         result = radnet(*arguments)

@@ -19,6 +19,7 @@ import browser
 import radnet
 from radnet.experiments.plain import as_plain
 from radnet.experiments.reporting import page, results, schemas
+from small_run import SMALL
 from test_hostile_files import changed
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -63,7 +64,8 @@ class Elements(HTMLParser):
 def test_every_picture_has_a_text_and_every_input_a_label(text):
     found = Elements(text).found
     pictures = [a for tag, a in found if tag == "svg"]
-    assert len(pictures) == 5 + 5 + 3  # the paper's, the experiments', the toys'
+    of_experiments = sum(small.pictures for small in SMALL.values())
+    assert len(pictures) == 5 + of_experiments + 3  # the paper's, the experiments', the toys'
     assert all(a.get("role") == "img" and len(a["aria-label"]) > 20 for a in pictures)
     labels = {a["for"] for tag, a in found if tag == "label"}
     assert labels == {a["id"] for tag, a in found if tag == "input"}
@@ -106,7 +108,7 @@ def test_what_comes_from_outside_is_escaped(small_report):
     )
     made = page.page(attacked)
     assert "<script>alert(1)" not in made
-    assert made.count("&lt;script&gt;alert(1)") == 6  # twice in the tables of rows, twice the note
+    assert made.count("&lt;script&gt;alert(1)") == 6  # system, trials, title, seed, and the note in two tables
 
 
 def test_the_page_runs_its_own_script_and_no_other(text):

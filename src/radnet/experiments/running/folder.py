@@ -24,9 +24,9 @@ from ...writing import exclusively, write_atomically
 from ..collection import NUMBERS, find
 from ..plain import Json, as_plain, from_plain
 from .plan import Job
-from .worker import THREADS
 
 SCHEMA_VERSION = 2
+THREADS = 1  # of torch, for each trial
 #: what a run leaves in its folder; --force removes these and nothing else
 OURS = ("run.json", "trials", "results.json", "results.schema.json", "index.html")
 

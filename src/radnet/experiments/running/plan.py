@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ...errors import InvalidValue
+from .. import collection
 from ..basics import check_counts
-from ..collection import NUMBERS, chosen, experiments, find
+from ..collection import NUMBERS, chosen, find
 from ..experiment import LARGEST_SEED, Changes
 from ..plain import from_plain
 
 #: every part of every experiment, by number and name
-PARTS = {(experiment.number, part.name): part for experiment in experiments() for part in experiment.parts}
+PARTS = {(experiment.number, part.name): part for experiment in collection.experiments() for part in experiment.parts}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def job_from(data: Mapping[str, object]) -> Job:
 
 
 def plan(
-    numbers: Collection[int] = NUMBERS,
+    experiments: Collection[int] = NUMBERS,
     *,
     trials: int | None = None,
     seed: int = 0,
@@ -52,8 +53,8 @@ def plan(
 
     Parameters
     ----------
-    numbers : sequence of int
-        Of the experiments; all by default.
+    experiments : sequence of int
+        Their numbers; all by default.
     trials : int, optional
         So many for each part; by default the paper's counts.
     seed : int
@@ -71,7 +72,7 @@ def plan(
     """
     if trials is not None:
         check_counts(trials=trials)
-    wanted = {experiment.number: experiment for experiment in chosen(numbers)}
+    wanted = {experiment.number: experiment for experiment in chosen(experiments)}
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
         raise InvalidValue(f"seed={seed!r}: expected a whole number from 0 to {LARGEST_SEED:,}")
     jobs = []

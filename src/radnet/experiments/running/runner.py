@@ -17,9 +17,9 @@ from pathlib import Path
 
 from ...errors import InvalidValue, TrialFailed
 from ..plain import as_plain
-from .folder import Finished, file_of, finished
+from .folder import THREADS, Finished, file_of, finished
 from .plan import Job
-from .worker import THREADS, Message, Request
+from .worker import Message, Request
 
 Advance = Callable[[Job, float], None]  # a job, and what share of it is done
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ..plain import Json
     from .folder import Finished
 
-THREADS = 1
 _BETWEEN = 0.2  # seconds between two reports of progress
 
 
@@ -65,7 +64,7 @@ def main() -> None:
     import torch
 
     from ...errors import RadNetError
-    from .folder import keep
+    from .folder import THREADS, keep
 
     torch.set_num_threads(THREADS)
     while True:
