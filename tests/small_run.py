@@ -3,8 +3,6 @@
 import dataclasses
 from typing import NamedTuple
 
-import pytest
-
 from radnet.experiments import collection
 from radnet.experiments.experiment import Outcome, QuickLook
 from radnet.experiments.reporting.results import rows_of
@@ -28,7 +26,7 @@ SMALL = {
 }
 
 
-def look_smaller(patch: pytest.MonkeyPatch):
+def look_smaller(patch):
     """From here on a quick look is a small run."""
     small = tuple(dataclasses.replace(one, quick=SMALL[one.number].look) for one in collection.experiments())
     patch.setattr(collection, "experiments", lambda: small)

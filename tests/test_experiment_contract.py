@@ -45,8 +45,7 @@ def test_an_experiment_is_whole(number):
 @pytest.mark.parametrize("number", NUMBERS)
 def test_rows_findings_and_lines_come_from_the_trials(number, small_report):
     experiment = find(number)
-    (found,) = (one for one in results.read(small_report).experiments if one.number == number)
-    outcomes = found.outcomes()
+    outcomes = results.read(small_report).of(number).outcomes()
     rows = experiment.rows(outcomes)
     assert {row.experiment for row in rows} == {number}
     assert len({(row.part, row.figure) for row in rows}) == len(rows)
@@ -63,6 +62,12 @@ def test_a_run_that_lacks_a_part_cannot_be_read(number, small_report, tmp_path):
     (tmp_path / "results.json").write_text(json.dumps(data))
     with pytest.raises(InvalidValue, match=f"experiment {number} has the parts other.*--force"):
         results.read(tmp_path)
+
+
+def test_an_experiment_that_was_not_run_has_no_results(small_report):
+    found = results.read(small_report)
+    with pytest.raises(InvalidValue, match="experiment 1 was not run"):
+        dataclasses.replace(found, experiments=found.experiments[1:]).of(1)
 
 
 def test_a_trial_with_a_value_of_another_type_cannot_be_read(small_report, tmp_path):

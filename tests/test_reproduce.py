@@ -113,7 +113,8 @@ def test_the_same_seed_gives_the_same_bits_however_many_run_at_once(small_report
     assert results.without_times(again.data) == results.without_times(as_plain(first))
     assert again.results.times != first.times
     other = reproduce(tmp_path / "b", [1], quick=True, seed=1)
-    assert other.results.trials(1, "initialisations")[0] == first.trials(1, "initialisations")[1]
+    a, b = (some.of(1).outcomes()["initialisations"].trials for some in (other.results, first))
+    assert a[0] == b[1]
 
 
 def test_a_quick_look_is_compared_only_where_it_does_what_the_paper_does(small_report):
@@ -402,6 +403,6 @@ def test_images_of_ones_own_are_used(tmp_path, small):
     pixels = np.random.default_rng(0).integers(0, 256, (9, 5, 5))
     np.savez(tmp_path / "mine.npz", x_train=pixels, y_train=np.full(9, 3))
     run = reproduce(tmp_path / "out", [4], quick=True, mnist=str(tmp_path / "mine.npz"))
-    assert len(run.results.trials(4, "noise-3")) == 2
+    assert len(run.results.of(4).outcomes()["noise-3"].trials) == 2
     assert run.rows[-1].ours.mean == 25 * 26 + 26 + 26 * 27 + 27 + 27 * 3 + 3
     assert all(row.paper is None for row in run.rows)

@@ -128,7 +128,7 @@ EXPERIMENT = Experiment(
         Part("float64", Settings(dtypes=("float64",)), 1),
     ),
     quick=QuickLook({"initialisations": 3, "epochs": 200}, 1),
-    seconds=20,
+    seconds=8,
     trial=trial,
     rows=_rows,
     findings=_findings,

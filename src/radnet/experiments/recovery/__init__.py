@@ -222,7 +222,7 @@ EXPERIMENT = Experiment(
         Part("noise-0.5", Settings(noise_scale=0.5), 10),  # what the published script does
     ),
     quick=QuickLook({"epochs": 20}, 1),
-    seconds=40,
+    seconds=14,
     trial=trial,
     rows=_rows,
     findings=_findings,

@@ -64,6 +64,4 @@ def failed(rows: Sequence[Row]) -> list[Row]:
 
 def findings(results: Results, number: int) -> list[str]:
     """What one experiment says, in sentences that follow the numbers, whatever these turn out to be."""
-    return [
-        said for one in results.experiments if one.number == number for said in find(number).findings(one.outcomes())
-    ]
+    return find(number).findings(results.of(number).outcomes())

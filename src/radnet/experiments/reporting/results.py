@@ -13,7 +13,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ...errors import InvalidValue
 from ...writing import write_atomically
@@ -83,9 +82,12 @@ class Results:
     skipped: tuple[Skipped, ...]
     times: Times
 
-    def trials(self, number: int, part: str) -> tuple[Any, ...]:
-        """The trials of one part of an experiment, as its own ``Trial``; empty if it was not run."""
-        return next((one.outcomes()[part].trials for one in self.experiments if one.number == number), ())
+    def of(self, number: int) -> ExperimentResult:
+        """What came of one experiment."""
+        found = next((one for one in self.experiments if one.number == number), None)
+        if found is None:
+            raise InvalidValue(f"experiment {number} was not run")
+        return found
 
 
 def assemble(
