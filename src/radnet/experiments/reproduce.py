@@ -80,15 +80,7 @@ def reproduce(
     -------
     Reproduction
     """
-    prepared: dict[int, Changes] = {}
-    skipped: dict[int, str] = {}
-    for experiment in chosen(experiments or NUMBERS):
-        try:
-            prepared[experiment.number] = experiment.prepare(mnist)
-        except MissingPackage as error:
-            if experiments:
-                raise
-            skipped[experiment.number] = str(error)
+    prepared, skipped = _prepare(experiments, mnist)
     todo = plan(list(prepared), trials=trials, seed=seed, quick=quick, prepared=prepared)
     workers = cores() if jobs is None else jobs
     make_folder(folder)
@@ -107,6 +99,20 @@ def reproduce(
             results.write(folder, result)
         made = _make_page(folder, result)
     return Reproduction(result, folder, found, made)
+
+
+def _prepare(wanted: Sequence[int], mnist: str | None) -> tuple[dict[int, Changes], dict[int, str]]:
+    """What the settings of each experiment say of its images; and those to be left out for want of any, and why."""
+    prepared: dict[int, Changes] = {}
+    skipped: dict[int, str] = {}
+    for experiment in chosen(wanted or NUMBERS):
+        try:
+            prepared[experiment.number] = experiment.prepare(mnist)
+        except MissingPackage as error:
+            if wanted:
+                raise
+            skipped[experiment.number] = str(error)
+    return prepared, skipped
 
 
 def _make_page(folder: Path, result: Results) -> bool:
