@@ -81,14 +81,12 @@ def generator():
 
 @pytest.fixture(scope="session")
 def small_report(tmp_path_factory):
-    """The folder of a small run of all six experiments."""
-    from radnet.experiments import plan, report
+    """The folder of a small run of all experiments."""
     from radnet.experiments.reproduce import reproduce
-    from small_run import SMALL
+    from small_run import look_smaller
 
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "QUICK", SMALL)
-        patch.setattr(report, "QUICK", SMALL)
+        look_smaller(patch)
         reproduce(folder, quick=True, jobs=2)
     return folder

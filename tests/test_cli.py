@@ -79,7 +79,7 @@ def test_usage_errors_have_exit_code_2():
         ["nonsense"],
         ["inspect"],
         ["reproduce", "--trials", "0"],
-        ["reproduce", "--experiment", "9"],
+        ["reproduce", "--experiment", "99"],
         ["inspect", "1,2", "--frobnicate"],
     ):
         result = radnet(*arguments)
@@ -111,7 +111,7 @@ def instead_of_running(monkeypatch):
     """Put something in the place of the trials."""
 
     def put(action):
-        monkeypatch.setattr("radnet.experiments.runner.run", action)
+        monkeypatch.setattr("radnet.experiments.running.runner.run", action)
 
     return put
 
@@ -134,8 +134,11 @@ def test_a_failure_is_exit_code_1_in_one_line(instead_of_running, capsys, tmp_pa
 
 
 def test_a_figure_that_disagrees_with_the_paper_is_exit_code_3(instead_of_running, capsys, tmp_path):
-    trial = {"trial": {"reduced_widths": [1, 2, 3, 1], "errors": {"float32": 1.0, "float64": 0.0}}, "seconds": 0.0}
-    instead_of_running(lambda jobs, *_, **__: {job.name: trial for job in jobs})
+    from radnet.experiments.lossless import Trial
+    from radnet.experiments.running.folder import Finished
+
+    trial = Trial((1, 2, 3, 1), {"float32": 1.0, "float64": 0.0})
+    instead_of_running(lambda jobs, *_, **__: {job.name: Finished(job, trial, 0.0) for job in jobs})
     assert main(["reproduce", "--experiment", "1", "--trials", "2", "--out", str(tmp_path)]) == 3
     assert capsys.readouterr().out.splitlines()[1].endswith(" no")
 
@@ -155,7 +158,7 @@ def test_help_does_not_wait_for_torch():
 
 def test_a_bar_for_each_experiment_is_shown_on_a_terminal_only(monkeypatch, capsys):
     from radnet.cli import _bars
-    from radnet.experiments.plan import plan
+    from radnet.experiments.running.plan import plan
 
     jobs = plan([1, 2], trials=2)
 

@@ -8,9 +8,11 @@ import torch
 
 import radnet
 from radnet.columns import Columns
-from radnet.experiments import boundaries, images, recovery, report, speed, stability
+from radnet.experiments import boundaries, recovery, speed, stability
 from radnet.experiments.basics import streams
-from radnet.experiments.plan import PARTS
+from radnet.experiments.recovery import images
+from radnet.experiments.reporting import report
+from small_run import judged, part_of
 
 
 def test_experiment_3_has_the_printed_settings():
@@ -18,8 +20,9 @@ def test_experiment_3_has_the_printed_settings():
     assert (s.widths, s.per_axis**2, s.loss, s.activation) == ((2, 16, 64, 128, 16, 2), 14_641, 0.01, "sigmoid")
     assert radnet.reduced_widths(s.widths) == (2, 3, 4, 5, 6, 2)
     assert round(speed.PAPER_RATIO, 2) == 2.04
-    assert PARTS[3, "script"][0] == {"target": "script", "rate": 0.01}
-    assert (PARTS[3, "paper"][1], PARTS[3, "script"][1], s.epochs) == (3, 10, 6000)
+    paper, script = (part_of(speed.EXPERIMENT, name) for name in ("paper", "script"))
+    assert (paper.settings, script.settings) == (s, speed.Settings(target="script", rate=0.01))
+    assert (paper.trials, script.trials, s.epochs) == (3, 10, 6000)
 
 
 SHORT = speed.Settings(target="script", per_axis=61, rate=0.1, epochs=3000, loss=0.02)
@@ -67,7 +70,7 @@ def test_experiment_3_says_when_a_loss_was_not_reached():
     assert missed.full.epochs == 3
     assert speed.seconds([missed], "full") is None
     assert speed.ratio([missed]) is None
-    rows = report.rows_of(3, {"paper": [missed], "script": [missed]})
+    rows = judged(speed.EXPERIMENT, {"paper": [missed], "script": [missed]})
     assert all(row.agrees is None for row in rows)
     assert "reduced: not reached in 3 epochs" in rows[0].note
     with pytest.raises(ValueError, match="epochs=0: at least 1"):
@@ -80,7 +83,7 @@ def test_experiment_3_agrees_from_the_papers_ratio_on():
     def agree(full, reduced):
         run = lambda seconds: speed.Run(10, 0.01, True, (1.0,), seconds)  # noqa: E731
         t = speed.Trial((2, 3, 4, 5, 6, 2), 0.2 * reduced, run(full), run(reduced))
-        rows = report.rows_of(3, {"paper": [t], "script": [t]})
+        rows = judged(speed.EXPERIMENT, {"paper": [t], "script": [t]})
         by_rows = [row.ours.mean for row in rows if "both by rows" in row.figure]
         assert by_rows == pytest.approx([full / (10 * 0.2 * reduced)] * 2)
         return [row.agrees for row in rows if row.rule]
@@ -136,7 +139,8 @@ def test_errata_19_on_real_images_the_radial_run_is_the_linear_run(count):
 def test_experiment_4_has_the_printed_settings():
     s = recovery.Settings()
     assert (s.originals, s.copies, s.train, s.epochs, s.rate, s.noise_scale) == (3, 100, 240, 150, 0.05, 3.0)
-    assert PARTS[4, "noise-3"][1] == PARTS[4, "noise-0.5"][1] == 10
+    assert [part.trials for part in recovery.EXPERIMENT.parts] == [10, 10]
+    assert [part.settings.noise_scale for part in recovery.EXPERIMENT.parts] == [3.0, 0.5]
     net = recovery.make_network("radial", 784, 3, torch.Generator())
     assert net.widths == (784, 785, 786, 3)
     assert net.parameter_count == 1_236_382
@@ -237,7 +241,7 @@ def of_recovery(radial, relu, test=(0.0026, 0.0041), accuracy=1.0, share=0.0):
 
 def test_experiment_4_agrees_near_the_printed_losses_at_the_published_noise():
     def agree(*trials):
-        rows = report.rows_of(4, {"noise-0.5": list(trials)})
+        rows = judged(recovery.EXPERIMENT, {"noise-0.5": list(trials)})
         return {row.figure: row.agrees for row in rows}
 
     good = agree(of_recovery(0.0030, 0.0045))
@@ -252,10 +256,10 @@ def test_experiment_4_agrees_near_the_printed_losses_at_the_published_noise():
 
 
 def test_what_is_known_to_differ_says_which_erratum_and_is_no_failure():
-    rows = report.rows_of(4, {"noise-3": [of_recovery(0.0029, 0.0051, (0.0127, 0.0261))]})
+    rows = judged(recovery.EXPERIMENT, {"noise-3": [of_recovery(0.0029, 0.0051, (0.0127, 0.0261))]})
     assert {row.erratum for row in rows if row.agrees is False} == {19, 20}
     assert not report.failed(rows)
-    assert report.failed(report.rows_of(4, {"noise-3": [of_recovery(0.0051, 0.0029)]}))
+    assert report.failed(judged(recovery.EXPERIMENT, {"noise-3": [of_recovery(0.0051, 0.0029)]}))
 
 
 def test_experiment_5_tells_networks_that_train_from_those_that_do_not():

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from radnet.experiments import descent, lossless, report
-from radnet.experiments.plan import PARTS
+from radnet.experiments import descent, lossless
+from small_run import judged, part_of
 
 
 def of_lossless(count=10):
@@ -25,7 +25,7 @@ def test_experiment_1_reproduces_the_papers_figure(evidence):
 def test_the_settings_are_the_papers():
     settings = lossless.Settings()
     assert (settings.widths, settings.samples) == ((1, 6, 7, 1), 121)
-    assert PARTS[1, "initialisations"][1] == descent.Settings().initialisations == 10
+    assert part_of(lossless.EXPERIMENT, "initialisations").trials == descent.Settings().initialisations == 10
 
 
 def test_trials_start_where_the_paper_says_and_repeat_themselves():
@@ -54,7 +54,7 @@ def test_no_samples_are_refused():
 def test_experiment_1_agrees_within_a_factor_three():
     def agree(single, double):
         trials = [lossless.Trial((1, 2, 3, 1), {"float32": single, "float64": double})] * 2
-        return [row.agrees for row in report.rows_of(1, {"initialisations": trials})]
+        return [row.agrees for row in judged(lossless.EXPERIMENT, {"initialisations": trials})]
 
     assert agree(3.9e-8, 9e-16) == [True, True]
     assert agree(4.0e-8, 2e-15) == [False, False]
@@ -88,7 +88,7 @@ def test_experiment_2_agrees_if_it_is_not_above_the_papers_mean_and_deviation():
             dtype: [descent.Trial(dtype, (2.0,), (1.0, 1.0), (1.0 + gap, 1.0 + gap))]
             for dtype, gap in (("float32", single), ("float64", double))
         }
-        return [row.agrees for row in report.rows_of(2, trials)]
+        return [row.agrees for row in judged(descent.EXPERIMENT, trials)]
 
     assert agree(1.0e-8, 0.0) == [True, True]
     assert agree(1.2e-8, 1e-14) == [False, False]

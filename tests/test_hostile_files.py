@@ -19,7 +19,8 @@ import radnet
 from radnet import arrays, reading
 from radnet.approximation.command import parse_domain
 from radnet.checkpoints import Progress, read_checkpoint, write_checkpoint
-from radnet.experiments import images, runner
+from radnet.experiments.recovery import images
+from radnet.experiments.running import folder as folders
 from radnet.reading import pack, unpack
 
 #: values that do not belong where they are put
@@ -173,7 +174,7 @@ class Reader:
             return parse_domain(None, None, str(self.path))
         if self.name == "images":
             return images.digits(3, self.path)
-        return runner.read_json(self.path)
+        return folders.read_json(self.path)
 
     def state(self):
         """What must be as it was after a refusal."""

@@ -16,12 +16,16 @@ import numpy as np
 import pytest
 
 from radnet.errors import InvalidValue, TrialFailed
-from radnet.experiments import plan as planning
-from radnet.experiments import report, results, runner
+from radnet.experiments.collection import NUMBERS, find
 from radnet.experiments.figure import Figure
-from radnet.experiments.plan import PARTS, TITLES, job_from, module_of, plan, trial_from
+from radnet.experiments.plain import as_plain, from_plain
+from radnet.experiments.reporting import report, results
 from radnet.experiments.reproduce import reproduce
-from small_run import SMALL
+from radnet.experiments.running import folder as folders
+from radnet.experiments.running import plan as planning
+from radnet.experiments.running import runner
+from radnet.experiments.running.plan import PARTS, job_from, plan
+from small_run import SMALL, look_smaller
 
 pytestmark = pytest.mark.xdist_group("report")
 NAMES = {"run.json", "trials", "results.json", "results.schema.json", "index.html"}
@@ -29,14 +33,15 @@ NAMES = {"run.json", "trials", "results.json", "results.schema.json", "index.htm
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(planning, "QUICK", SMALL)
-    monkeypatch.setattr(report, "QUICK", SMALL)
+    look_smaller(monkeypatch)
 
 
 @pytest.fixture
 def no_page(monkeypatch):
     """Drawing the page takes seconds, and most of these tests are not about it."""
-    monkeypatch.setattr("radnet.experiments.page.write", lambda folder, data: (folder / "index.html").write_text(""))
+    monkeypatch.setattr(
+        "radnet.experiments.reporting.page.write", lambda folder, data: (folder / "index.html").write_text("")
+    )
 
 
 # --- the plan
@@ -45,7 +50,7 @@ def no_page(monkeypatch):
 def test_the_plan_has_the_papers_trial_counts():
     jobs = plan()
     counts = {key: sum((job.experiment, job.part) == key for job in jobs) for key in PARTS}
-    assert counts == {key: count for key, (_, count) in PARTS.items()}
+    assert counts == {key: part.trials for key, part in PARTS.items()}
     assert [job.seed for job in plan([4], seed=7) if job.part == "noise-3"] == list(range(7, 17))
     assert all(job.settings.initialisations == 4 for job in plan([2], trials=4))
     assert len({job.name for job in jobs}) == len(jobs)
@@ -57,18 +62,18 @@ def test_a_count_that_is_none_is_refused(trials):
         plan(trials=trials)
 
 
-@pytest.mark.parametrize("experiments", [[0], [7], [1, 9], []])
+@pytest.mark.parametrize("experiments", [[0], [max(NUMBERS) + 1], [1, 99], []])
 def test_experiments_that_do_not_exist_are_refused(experiments):
-    with pytest.raises(InvalidValue, match="expected some of 1, 2, 3, 4, 5, 6"):
+    with pytest.raises(InvalidValue, match=f"expected some of {', '.join(map(str, NUMBERS))}$"):
         plan(experiments)
 
 
-@pytest.mark.parametrize("experiment", TITLES)
-def test_jobs_and_trials_survive_json(experiment, small):
-    job = plan([experiment], quick=True)[0]
-    assert job_from(json.loads(json.dumps(job.as_dict()))) == job
-    trial = module_of(experiment).trial(job.settings, job.seed)
-    assert trial_from(experiment, json.loads(json.dumps(dataclasses.asdict(trial)))) == trial
+@pytest.mark.parametrize("number", NUMBERS)
+def test_jobs_and_trials_survive_json(number, small):
+    job, experiment = plan([number], quick=True)[0], find(number)
+    assert job_from(json.loads(json.dumps(as_plain(job)))) == job
+    trial = experiment.trial(job.settings, job.seed, lambda share: None)
+    assert from_plain(experiment.result, json.loads(json.dumps(as_plain(trial)))) == trial
 
 
 # --- what is written
@@ -78,8 +83,8 @@ def test_the_results_validate_against_their_schema(small_report):
     schema, data = (json.loads((small_report / name).read_text()) for name in ("results.schema.json", "results.json"))
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(data, schema)
-    assert schema["properties"]["schema_version"]["const"] == runner.SCHEMA_VERSION
-    assert [one["number"] for one in data["experiments"]] == list(TITLES)
+    assert schema["properties"]["schema_version"]["const"] == folders.SCHEMA_VERSION
+    assert [one["number"] for one in data["experiments"]] == list(NUMBERS)
     for damaged in ({"schema_version": 1}, {"rows": [{}]}, {"experiments": []}, {"more": 1}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**data, **damaged}, schema)
@@ -87,42 +92,43 @@ def test_the_results_validate_against_their_schema(small_report):
 
 def test_a_table_for_each_experiment_has_a_line_for_each_network_of_each_trial(small_report):
     lines = {}
-    for number in TITLES:
+    for number in NUMBERS:
         with open(small_report / f"experiment-{number}.csv", newline="") as file:
             lines[number] = list(csv.DictReader(file))
-    assert {number: len(found) for number, found in lines.items()} == {1: 6, 2: 4, 3: 8, 4: 16, 5: 36, 6: 24}
-    data = results.read(small_report)
+    assert {number: len(found) for number, found in lines.items()} == {k: small.lines for k, small in SMALL.items()}
+    rows = results.read(small_report).rows
     errors = [float(line["error"]) for line in lines[1] if line["dtype"] == "float32"]
-    row = next(row for row in data["rows"] if (row["experiment"], row["part"]) == (1, "float32"))
-    assert Figure.of(errors) == Figure(**row["ours"])
+    row = next(row for row in rows if (row.experiment, row.part) == (1, "float32"))
+    assert Figure.of(errors) == row.ours
     radial = [
         float(line["train_loss"]) for line in lines[4] if (line["part"], line["network"]) == ("noise-3", "radial")
     ]
-    row = next(row for row in data["rows"] if (row["part"], row["figure"]) == ("noise-3", "train loss, radial"))
-    assert Figure.of(radial) == Figure(**row["ours"])
+    row = next(row for row in rows if (row.part, row.figure) == ("noise-3", "train loss, radial"))
+    assert Figure.of(radial) == row.ours
 
 
 def test_the_same_seed_gives_the_same_bits_however_many_run_at_once(small_report, small, tmp_path, no_page):
     again = reproduce(tmp_path / "a", quick=True, jobs=1)
     first = results.read(small_report)
-    assert results.without_times(again.data) == results.without_times(first)
-    assert again.data["times"] != first["times"]
+    assert results.without_times(again.data) == results.without_times(as_plain(first))
+    assert again.results.times != first.times
     other = reproduce(tmp_path / "b", [1], quick=True, seed=1)
-    assert (
-        results.trials_from(other.data, 1, "initialisations")[0] == results.trials_from(first, 1, "initialisations")[1]
-    )
+    a, b = (some.of(1).outcomes()["initialisations"].trials for some in (other.results, first))
+    assert a[0] == b[1]
 
 
 def test_a_quick_look_is_compared_only_where_it_does_what_the_paper_does(small_report):
     data = results.read(small_report)
-    assert data["quick"] is True
-    assert {row["experiment"] for row in data["rows"] if row["agrees"] is not None} == {1}
+    assert data.quick is True
+    whole = {number for number, small in SMALL.items() if not small.look.changes}
+    assert 1 in whole < set(NUMBERS)
+    assert {row.experiment for row in data.rows if row.agrees is not None} == whole
 
 
 def test_rows_survive_json(small_report):
-    data = results.read(small_report)
-    rows = results.rows_from(data)
-    assert json.loads(json.dumps([row.as_dict() for row in rows])) == data["rows"]
+    rows = results.read(small_report).rows
+    written = json.loads((small_report / "results.json").read_text())["rows"]
+    assert json.loads(json.dumps([as_plain(row) for row in rows])) == written
     assert "experiment" in report.table(rows)
 
 
@@ -174,23 +180,24 @@ def test_after_kill_9_only_the_missing_trials_are_run_and_the_result_is_the_same
     assert len(kept) == 40
     assert all(kept[name] == when for name, when in done.items())
     whole = reproduce(tmp_path / "whole", [1], trials=40, jobs=1)
-    assert results.without_times(results.read(folder)) == results.without_times(whole.data)
+    assert results.without_times(as_plain(results.read(folder))) == results.without_times(whole.data)
 
 
 def test_a_trial_that_was_cut_short_is_run_again(tmp_path):
     jobs = plan([1], trials=2)
-    runner.open_folder(tmp_path, jobs)
+    folders.open_folder(tmp_path, jobs)
     answers = runner.run(jobs, tmp_path)
-    hollow = json.dumps({**answers[jobs[0].name], "trial": {}}).encode()
-    for damaged in (b"", b"{", b"[]", b'{"job": 1}', hollow, json.dumps({**answers[jobs[0].name], "job": {}}).encode()):
+    first = as_plain(answers[jobs[0].name])
+    hollow, other = (json.dumps({**first, key: {}}).encode() for key in ("trial", "job"))
+    for damaged in (b"", b"{", b"[]", b'{"job": 1}', hollow, other):
         (tmp_path / "trials" / f"{jobs[0].name}.json").write_bytes(damaged)
-        assert runner.finished(tmp_path, jobs[0]) is None
-    assert runner.run(jobs, tmp_path)[jobs[0].name]["trial"] == answers[jobs[0].name]["trial"]
+        assert folders.finished(tmp_path, jobs[0]) is None
+    assert runner.run(jobs, tmp_path)[jobs[0].name].trial == answers[jobs[0].name].trial
 
 
 def test_progress_ends_at_one_for_every_job(tmp_path):
     jobs = plan([1], trials=2)
-    runner.open_folder(tmp_path, jobs)
+    folders.open_folder(tmp_path, jobs)
     told = {}
     runner.run(jobs, tmp_path, advance=lambda job, share: told.setdefault(job.name, []).append(share))
     assert all(shares[-1] == 1.0 for shares in told.values())
@@ -205,7 +212,7 @@ def test_a_trial_that_fails_says_which_and_the_others_are_kept(tmp_path):
     bad = dataclasses.replace(bad, settings=dataclasses.replace(bad.settings, samples=0))
     with pytest.raises(TrialFailed, match=r"experiment 1 \(initialisations\), trial 1: samples=0.*finished trials are"):
         runner.run([good, bad], tmp_path)
-    assert runner.finished(tmp_path, good) is not None
+    assert folders.finished(tmp_path, good) is not None
     strange = dataclasses.replace(
         bad, settings=dataclasses.replace(bad.settings, samples=5, activation="sigmoid", dtypes=(1,))
     )
@@ -239,7 +246,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
     for force in (False, True):
         with pytest.raises(InvalidValue, match="not empty and not a run of radnet"):
             reproduce(tmp_path, [1], force=force)
-    runner.open_folder(tmp_path / "run", plan([1]))
+    folders.open_folder(tmp_path / "run", plan([1]))
     (tmp_path / "run" / "thesis.tex").write_text("years of work")
     before = listing(tmp_path)
     with pytest.raises(InvalidValue, match=r"thesis\.tex"):
@@ -284,7 +291,7 @@ def test_force_removes_what_is_ours_and_refuses_what_is_not(tmp_path, no_page):
 
 def test_two_runs_do_not_work_in_one_folder(tmp_path):
     pytest.importorskip("fcntl")
-    with runner.locked(tmp_path), pytest.raises(InvalidValue, match="another run is at work"):
+    with folders.locked(tmp_path), pytest.raises(InvalidValue, match="another run is at work"):
         reproduce(tmp_path, [1], trials=1, force=True)
     assert not list(tmp_path.iterdir())
 
@@ -312,7 +319,7 @@ def test_without_matplotlib_there_are_results_and_no_page(tmp_path, monkeypatch)
 def test_the_users_style_does_not_reach_the_page(small_report):
     import matplotlib
 
-    from radnet.experiments import page
+    from radnet.experiments.reporting import page
 
     with matplotlib.rc_context({"svg.image_inline": False, "axes.grid": True, "font.size": 30}):
         assert page.page(results.read(small_report)) == (small_report / "index.html").read_text()
@@ -398,6 +405,6 @@ def test_images_of_ones_own_are_used(tmp_path, small):
     pixels = np.random.default_rng(0).integers(0, 256, (9, 5, 5))
     np.savez(tmp_path / "mine.npz", x_train=pixels, y_train=np.full(9, 3))
     run = reproduce(tmp_path / "out", [4], quick=True, mnist=str(tmp_path / "mine.npz"))
-    assert len(results.trials_from(run.data, 4, "noise-3")) == 2
+    assert len(run.results.of(4).outcomes()["noise-3"].trials) == 2
     assert run.rows[-1].ours.mean == 25 * 26 + 26 + 26 * 27 + 27 + 27 * 3 + 3
     assert all(row.paper is None for row in run.rows)

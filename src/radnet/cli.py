@@ -20,6 +20,8 @@ import typer
 
 from . import __version__
 from .errors import InvalidValue, RadNetError, TrialFailed
+from .experiments.collection import NUMBERS
+from .experiments.experiment import LARGEST_SEED
 from .widths import check_widths, count_parameters, reduced_widths
 
 app = typer.Typer(
@@ -74,9 +76,12 @@ def inspect(
 
 @app.command()
 def reproduce(
-    experiment: Annotated[list[int] | None, typer.Option(help="Which (1 to 6); may be repeated.", min=1, max=6)] = None,
+    experiment: Annotated[
+        list[int] | None,
+        typer.Option(help=f"Which (1 to {max(NUMBERS)}); may be repeated.", min=1, max=max(NUMBERS)),
+    ] = None,
     trials: Annotated[int | None, typer.Option(help="Trials of each; by default the paper's counts.", min=1)] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the first trial; the others follow.", min=0, max=2**31 - 1001)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the first trial; the others follow.", min=0, max=LARGEST_SEED)] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the page, results.json and the tables.")] = Path("report"),
     quick: Annotated[bool, typer.Option("--quick", help="A few short trials of each, within a minute.")] = False,
     jobs: Annotated[int | None, typer.Option(help="Trials at once; by default one for each core.", min=1)] = None,
@@ -91,8 +96,7 @@ def reproduce(
 
     An interrupted run goes on where it was when the same command is given again.
     """
-    from .experiments import report
-    from .experiments.findings import findings
+    from .experiments.reporting import report
     from .experiments.reproduce import reproduce
 
     options: dict[str, Any] = {"trials": trials, "seed": seed, "quick": quick, "jobs": jobs, "force": force}
@@ -107,12 +111,13 @@ def reproduce(
     else:
         typer.echo(report.table(report.of_the_paper(result.rows)))
         typer.echo(report.summary(result.rows))
-        for one in result.data["experiments"]:
-            typer.echo(f"\n{one['number']}. {one['title']}")
-            typer.echo("\n".join(textwrap.fill(said, 120) for said in findings(result.data, one["number"])))
+        for one in result.results.experiments:
+            typer.echo(f"\n{one.number}. {one.title}")
+            findings = report.findings(result.results, one.number)
+            typer.echo("\n".join(textwrap.fill(said, 120) for said in findings))
         typer.echo("")
-        for left_out in result.data["skipped"]:
-            typer.echo(f"experiment {left_out['number']} was not run: {left_out['why']}")
+        for left_out in result.results.skipped:
+            typer.echo(f"experiment {left_out.number} was not run: {left_out.why}")
         typer.echo(f"the page is {out / 'index.html'}" if result.page else "no page: it needs radnet[plot]")
     if result.found:
         typer.echo(f"radnet: {out} was finished before; nothing was run. --force runs it again", err=True)

@@ -1,6 +1,25 @@
-"""The experiments of the paper, and two it leaves open: one file each, frozen settings, seeds in, plain data out.
+"""The experiments of the paper, and two it leaves open: each whole in one file, an `Experiment` object at its end.
 
-Every experiment has ``Settings`` (each value with its place in the paper), ``Trial`` (plain data) and
-``trial(settings, seed, tell)``, which runs one trial and tells what share of it is done. `plan` lists the trials,
-`runner` runs them in processes of their own, `report` sets ours beside the paper's, `page` makes the page.
+`experiment` says what an experiment is, `collection` is the tuple of all of them, `running` plans trials and runs them
+in processes of their own, `reporting` sets ours beside the paper's and makes tables and a page, `reproduce` is the
+whole of it.
 """
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+#: modules that are also known by a shorter name
+_SHORT = {
+    "plan": "running.plan",
+    "runner": "running.runner",
+    "results": "reporting.results",
+    "findings": "reporting.report",
+}
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name not in _SHORT:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{_SHORT[name]}")

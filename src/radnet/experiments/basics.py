@@ -1,17 +1,10 @@
-"""What the trials of all experiments share: seeds, counts, and how they tell what is done."""
+"""What the trials of all experiments share: seeds and counts."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import torch
 
 from ..errors import InvalidValue
-
-Tell = Callable[[float], None]  # what share of a trial is done
-
-#: seeds are below this: twice a seed and one more must be a seed of torch's generator, which keeps 32 bits
-LARGEST_SEED = 2**31
 
 
 def streams(seed: int) -> tuple[torch.Generator, torch.Generator]:

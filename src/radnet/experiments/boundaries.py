@@ -8,18 +8,23 @@ weights: a ReLU network, a radial network, and a block-radial one, whose layers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from .. import plots
 from ..activations import Squash
-from .basics import Tell, check_counts, streams
+from ..plots.backend import canvas
+from .basics import check_counts, streams
+from .experiment import Drawing, Experiment, Line, Outcomes, Part, QuickLook, Row, Tell
 from .figure import Figure
 from .networks import feedforward
 
-CONTESTANTS = ("relu", "radial", "blocks")
+NUMBER = 6
+CONTESTANTS = {"relu": "ReLU", "radial": "radial", "blocks": "block-radial"}
 _BLOCK = 4
 
 
@@ -127,3 +132,70 @@ DATA: dict[str, Callable[[int, torch.Generator], tuple[Tensor, Tensor]]] = {
     "discs": _discs,
     "checkerboard": _checkerboard,
 }
+
+
+def _rows(outcomes: Outcomes[Settings, Trial]) -> list[Row]:
+    trials = outcomes["data"].trials
+    return [
+        Row(NUMBER, data, f"test accuracy, {name}", len(trials), figure(trials, data, name))
+        for data in DATA
+        for name in CONTESTANTS
+    ]
+
+
+def _findings(outcomes: Outcomes[Settings, Trial]) -> list[str]:
+    trials = outcomes["data"].trials
+    said = []
+    for kind in DATA:
+        radial, relu, blocks = (figure(trials, kind, name) for name in ("radial", "relu", "blocks"))
+        doubt = 2 * math.hypot(radial.std, relu.std) / math.sqrt(len(trials))  # two standard errors
+        ahead = radial.mean - relu.mean
+        word = "wins" if ahead > doubt else "loses" if ahead < -doubt else "ties"
+        said.append(
+            f"{kind}: the radial network {word}, {radial.mean:.3f} against {relu.mean:.3f}, give or take {doubt:.3f} "
+            f"(block-radial {blocks.mean:.3f})."
+        )
+    return said
+
+
+def _table(t: Trial, seed: int) -> list[Line]:
+    return [
+        {"data": data, "network": name, "accuracy": value, "larger class": t.larger_class[data]}
+        for data, values in t.accuracy.items()
+        for name, value in values.items()
+    ]
+
+
+def _pictures(outcomes: Outcomes[Settings, Trial]) -> Iterator[Drawing]:
+    trials = outcomes["data"].trials
+    values = {
+        shown: [(f.mean, f.std) for f in (figure(trials, kind, name) for kind in DATA)]
+        for name, shown in CONTESTANTS.items()
+    }
+    drawn = canvas(7, 3.4)
+    ax = plots.bars(drawn.subplots(), list(DATA), values)
+    ax.set_ylim(0.4, 1)
+    ax.set_ylabel("test accuracy")
+    yield Drawing(
+        "boundaries",
+        drawn,
+        "Experiment 6: test accuracy on four data sets, networks of the same widths.",
+        "Bars of test accuracy for ReLU, radial and block-radial networks on ball, shells, discs and checkerboard.",
+    )
+
+
+EXPERIMENT = Experiment(
+    number=NUMBER,
+    title="Circular and distance-based class boundaries",
+    printed=False,
+    settings=Settings,
+    result=Trial,
+    parts=(Part("data", Settings(), 5),),
+    quick=QuickLook({"epochs": 60}, 1),
+    seconds=13,
+    trial=trial,
+    rows=_rows,
+    findings=_findings,
+    table=_table,
+    pictures=_pictures,
+)

@@ -14,10 +14,14 @@ from torch import Tensor
 
 from ..compression import compress
 from ..network import RadNet
-from .basics import Tell, check_counts
-from .figure import Figure
+from .basics import check_counts
+from .experiment import Experiment, Line, Outcomes, Part, QuickLook, Row, Tell
+from .figure import Figure, number
 
+NUMBER = 1
 PAPER = Figure(1.31e-8, 4.45e-9)  # §7 (1)
+#: a float32 figure at the level of rounding agrees with the paper's if it is within this factor
+WITHIN = 3.0
 
 
 @dataclass(frozen=True)
@@ -77,3 +81,44 @@ def initial_network(settings: Settings, dtype: torch.dtype, seed: int) -> RadNet
 def samples(settings: Settings, like: Tensor) -> Tensor:
     """``x_j = -3 + j/20`` as rows, in the dtype of a weight."""
     return (-3 + torch.arange(settings.samples, dtype=torch.float64) / 20).to(like).unsqueeze(1)
+
+
+def _rows(outcomes: Outcomes[Settings, Trial]) -> list[Row]:
+    trials = outcomes["initialisations"].trials
+    single, double = (figure(trials, dtype) for dtype in ("float32", "float64"))
+    name = "mean |F − F_red|"
+    within = PAPER.mean / WITHIN <= single.mean <= PAPER.mean * WITHIN
+    return [
+        Row(NUMBER, "float32", name, len(trials), single, PAPER, within, f"within a factor of {WITHIN:g}"),
+        Row(NUMBER, "float64", name, len(trials), double, None, double.mean < 1e-15, "below 1e-15"),
+    ]
+
+
+def _findings(outcomes: Outcomes[Settings, Trial]) -> list[str]:
+    trials = outcomes["initialisations"].trials
+    single, double = (max(t.errors[dtype] for t in trials) for dtype in ("float32", "float64"))
+    return [
+        f"In the worst of {len(trials)} initialisations the big and the small network differ by {number(single)} in "
+        f"float32 and by {number(double)} in float64, on average over the samples."
+        + (" It is rounding: it follows the precision." if 0 < double < single * 1e-6 else "")
+    ]
+
+
+def _table(t: Trial, seed: int) -> list[Line]:
+    return [{"dtype": dtype, "error": error} for dtype, error in t.errors.items()]
+
+
+EXPERIMENT = Experiment(
+    number=NUMBER,
+    title="Compression changes nothing",
+    printed=True,
+    settings=Settings,
+    result=Trial,
+    parts=(Part("initialisations", Settings(), 10),),  # §7 (1)
+    quick=QuickLook({}, 10),
+    seconds=0.1,
+    trial=trial,
+    rows=_rows,
+    findings=_findings,
+    table=_table,
+)

@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import MissingPackage
-from . import page, recovery, results, runner
-from .images import digest
-from .plan import TITLES, Job, plan
-from .report import Row
+from .collection import NUMBERS, chosen
+from .experiment import Changes, Row
+from .plain import Json, as_plain
+from .reporting import page, results
+from .reporting.results import Results
+from .running import runner
+from .running.folder import finished, locked, make_folder, open_folder
+from .running.plan import Job, plan
 
 Begin = Callable[[Sequence[Job]], runner.Advance]
 
@@ -22,7 +25,7 @@ Begin = Callable[[Sequence[Job]], runner.Advance]
 class Reproduction:
     """What came out, and whether it was run now or found finished."""
 
-    data: dict[str, Any]
+    results: Results
     folder: Path
     found: bool
     page: bool  # whether there is one: it needs matplotlib
@@ -30,7 +33,12 @@ class Reproduction:
     @property
     def rows(self) -> list[Row]:
         """Ours beside the paper's."""
-        return results.rows_from(self.data)
+        return list(self.results.rows)
+
+    @property
+    def data(self) -> dict[str, Json]:
+        """What ``results.json`` holds."""
+        return as_plain(self.results)
 
 
 def reproduce(
@@ -52,7 +60,7 @@ def reproduce(
     folder : Path
         New, empty, or of the same run: an interrupted one goes on, a finished one is read and not run again.
     experiments : sequence of int
-        From 1 to 6; all by default. Experiment 4 is left out, with a word, if there are no images for it.
+        Their numbers; all by default. One that needs images is left out, with a word, if there are none for it.
     trials : int, optional
         For each part of each experiment; by default the paper's counts.
     seed : int
@@ -64,7 +72,7 @@ def reproduce(
     force : bool
         Remove the results in the folder and start anew.
     mnist : str, optional
-        Image files for experiment 4.
+        Image files, for experiments that need them.
     begin : callable, optional
         Is given the jobs, returns what is told of their progress.
 
@@ -72,41 +80,48 @@ def reproduce(
     -------
     Reproduction
     """
-    wanted, skipped, found = list(experiments or TITLES), {}, None
-    if 4 in wanted:
-        try:
-            found = digest(recovery.images(recovery.Settings(mnist=mnist)))
-        except MissingPackage as error:
-            if experiments:
-                raise
-            wanted.remove(4)
-            skipped[4] = str(error)
-    todo = plan(wanted, trials=trials, seed=seed, quick=quick, mnist=mnist, digest=found)
+    prepared, skipped = _prepare(experiments, mnist)
+    todo = plan(list(prepared), trials=trials, seed=seed, quick=quick, prepared=prepared)
     workers = cores() if jobs is None else jobs
-    runner.make_folder(folder)
-    with runner.locked(folder):
-        finished = runner.open_folder(folder, todo, force=force)
-        if finished:
-            data = results.read(folder)
+    make_folder(folder)
+    with locked(folder):
+        found = open_folder(folder, todo, force=force)
+        if found:
+            result = results.read(folder)
         else:
             start = time.perf_counter()
-            before = sum(runner.finished(folder, job) is not None for job in todo)
+            before = sum(finished(folder, job) is not None for job in todo)
             advance = begin(todo) if begin is not None else None
-            answers = runner.run(todo, folder, workers=workers, advance=advance)
+            done = runner.run(todo, folder, workers=workers, advance=advance)
             seconds = time.perf_counter() - start
-            data = results.assemble(todo, answers, quick=quick, seconds=seconds, before=before, skipped=skipped)
-            results.write(folder, data)
-        made = _make_page(folder, data)
-    return Reproduction(data, folder, finished, made)
+            in_order = [done[job.name] for job in todo]
+            result = results.assemble(in_order, quick=quick, seconds=seconds, before=before, skipped=skipped)
+            results.write(folder, result)
+        made = _make_page(folder, result)
+    return Reproduction(result, folder, found, made)
 
 
-def _make_page(folder: Path, data: dict[str, Any]) -> bool:
+def _prepare(wanted: Sequence[int], mnist: str | None) -> tuple[dict[int, Changes], dict[int, str]]:
+    """What the settings of each experiment say of its images; and those to be left out for want of any, and why."""
+    prepared: dict[int, Changes] = {}
+    skipped: dict[int, str] = {}
+    for experiment in chosen(wanted or NUMBERS):
+        try:
+            prepared[experiment.number] = experiment.prepare(mnist)
+        except MissingPackage as error:
+            if wanted:
+                raise
+            skipped[experiment.number] = str(error)
+    return prepared, skipped
+
+
+def _make_page(folder: Path, result: Results) -> bool:
     """Write the page and the tables that are not there; without matplotlib there is no page."""
-    results.write_tables(folder, data)
+    results.write_tables(folder, result)
     if (folder / "index.html").is_file():
         return True
     try:
-        page.write(folder, data)
+        page.write(folder, result)
     except MissingPackage:
         return False
     return True

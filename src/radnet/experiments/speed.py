@@ -10,20 +10,25 @@ Each is evaluated in the layout that suits it: the narrow one with a sample a co
 from __future__ import annotations
 
 import copy
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from .. import plots
 from ..columns import Columns
 from ..compression import compress
 from ..errors import Diverged, InvalidValue
 from ..network import RadNet
-from .basics import Tell, check_counts
-from .figure import Figure
+from ..plots.backend import canvas
+from .basics import check_counts
+from .experiment import Drawing, Experiment, Line, Outcomes, Part, QuickLook, Row, Tell
+from .figure import Figure, number
 
+NUMBER = 3
 PAPER = {"full": Figure(31.24, 4.55), "reduced": Figure(15.32, 2.53)}  # §7 (3), seconds
 PAPER_RATIO = 31.24 / 15.32
 NETWORKS = ("full", "reduced")
@@ -155,7 +160,137 @@ class _Racer:
             self.losses.append(float(loss.detach()))
         self.seconds += time.perf_counter() - start
         if self.losses[-1] != self.losses[-1]:
-            raise Diverged(f"experiment 3, epoch {len(self.losses)}: the loss is not a number")
+            raise Diverged(f"experiment {NUMBER}, epoch {len(self.losses)}: the loss is not a number")
 
     def run(self) -> Run:
         return Run(len(self.losses), self.losses[-1], self.reached, tuple(self.losses[::_TURN]), self.seconds)
+
+
+def _rows(outcomes: Outcomes[Settings, Trial]) -> list[Row]:
+    return [row for part, outcome in outcomes.items() for row in _part_rows(part, outcome.settings, outcome.trials)]
+
+
+def _part_rows(part: str, settings: Settings, trials: Sequence[Trial]) -> list[Row]:
+    both = _arrived(trials)
+    missed = [
+        f"{which}: not reached in {run.epochs:,} epochs, loss {run.loss:.4f}"
+        for t in trials
+        for which, run in (("full", t.full), ("reduced", t.reduced))
+        if not run.reached
+    ]
+    said = f"learning rate {settings.rate:g}" + (f"; {len(both)} of {len(trials)} trials; " if missed else "")
+    note = "; ".join([said + "; ".join(missed), "the reduced network with a sample a column"])
+    rows = []
+    for which in NETWORKS:
+        runs: list[Run] = [getattr(t, which) for t in both]
+        times = Figure.of(run.seconds for run in runs) if runs else None
+        epochs = Figure.of(run.epochs for run in runs) if runs else None
+        rows += [
+            Row(NUMBER, part, f"seconds, {which}", len(both), times, PAPER[which], note=note, timed=True),
+            Row(NUMBER, part, f"epochs, {which}", len(both), epochs, note=note),
+        ]
+    times_faster = ratio(both) if both else None
+    by_rows = ratio_by_rows(both) if both else None
+    printed = round(PAPER_RATIO, 2)
+    return [
+        *rows,
+        Row(
+            NUMBER,
+            part,
+            "full / reduced, both by rows",
+            len(both),
+            None if by_rows is None else Figure(by_rows, 0.0),
+            note="with a sample a row for the reduced network too",
+            timed=True,
+        ),
+        Row(
+            NUMBER,
+            part,
+            "full / reduced seconds",
+            len(both),
+            None if times_faster is None else Figure(times_faster, 0.0),
+            Figure(printed, 0.0),
+            None if missed or times_faster is None else times_faster >= printed,
+            "at least the paper's ratio, if all trials reach the loss",
+            note,
+            18 if part == "paper" else None,
+            timed=True,
+        ),
+    ]
+
+
+def _arrived(trials: Sequence[Trial]) -> list[Trial]:
+    """Those in which both networks reached the loss."""
+    return [t for t in trials if t.full.reached and t.reduced.reached]
+
+
+def _findings(outcomes: Outcomes[Settings, Trial]) -> list[str]:
+    said = [
+        "The paper's target is (exp(−t₁²), exp(−t₂²)); the authors' published script learns (σ(t₁), σ(t₂)), and no "
+        "learning rate is printed (erratum 18). Both are run here: "
+        + ", ".join(f"the {part}'s at {number(outcomes[part].settings.rate)}" for part in ("paper", "script"))
+        + ". The reduced network is evaluated with a sample a column, which suits narrow networks, the full one with a "
+        "sample a row, which suits wide ones."
+    ]
+    for part, name in (("paper", "paper's"), ("script", "script's")):
+        trials = outcomes[part].trials
+        both = _arrived(trials)
+        if both:
+            steps = statistics.mean(t.reduced.epochs / t.full.epochs for t in both)
+            cost = statistics.mean(
+                (t.full.seconds / t.full.epochs) / (t.reduced.seconds / t.reduced.epochs) for t in both
+            )
+            rows = statistics.mean(t.full.seconds / t.full.epochs / t.epoch_by_rows_seconds for t in both)
+            said.append(
+                f"On the {name} target the reduced network needs {number(steps)} times the epochs, and each is "
+                f"{number(cost)} times cheaper; with a sample a row for it too, {number(rows)} times."
+            )
+        for k, t in enumerate(trials):
+            for which, run in (("full", t.full), ("reduced", t.reduced)):
+                if not run.reached:
+                    said.append(
+                        f"On the {name} target, trial {k}, the {which} network had not reached the loss after "
+                        f"{run.epochs:,} epochs; it was at {run.loss:.4f}."
+                    )
+    return said
+
+
+def _table(t: Trial, seed: int) -> list[Line]:
+    return [
+        {"network": name, "epochs": run.epochs, "loss": run.loss, "reached": run.reached, "seconds": run.seconds}
+        for name, run in (("full", t.full), ("reduced", t.reduced))
+    ]
+
+
+def _pictures(outcomes: Outcomes[Settings, Trial]) -> Iterator[Drawing]:
+    trials, goal = outcomes["paper"].trials, outcomes["paper"].settings.loss
+    figure = canvas(6, 3.6)
+    curves = {"full": [t.full.history for t in trials], "reduced": [t.reduced.history for t in trials]}
+    ax = plots.convergence(figure.subplots(), curves, every=_TURN)
+    ax.axhline(goal, color="0.5", lw=0.8, ls=":")
+    yield Drawing(
+        "race",
+        figure,
+        "Experiment 3, the paper's target: loss over epochs of the full and the reduced network; dotted, the goal.",
+        "Loss curves of the two networks over the epochs, on a logarithmic scale.",
+    )
+
+
+EXPERIMENT = Experiment(
+    number=NUMBER,
+    title="The compressed network trains faster",
+    printed=True,
+    settings=Settings,
+    result=Trial,
+    parts=(
+        Part("paper", Settings(), 3),
+        Part("script", Settings(target="script", rate=0.01), 10),  # §7 (3)
+    ),
+    quick=QuickLook({"rate": 0.1, "epochs": 150}, 1),
+    seconds=70,
+    trial=trial,
+    rows=_rows,
+    findings=_findings,
+    table=_table,
+    pictures=_pictures,
+)

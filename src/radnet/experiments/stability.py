@@ -12,15 +12,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from .. import plots
 from ..network import RadNet
-from .basics import Tell, check_counts
+from ..plots.backend import canvas
+from .basics import check_counts
+from .experiment import Drawing, Experiment, Line, Outcomes, Part, QuickLook, Row, Tell
+from .figure import Figure, number
 from .networks import feedforward
+from .plain import as_plain
+
+NUMBER = 5
 
 
 @dataclass(frozen=True)
@@ -123,3 +131,90 @@ def _last_hidden(net: RadNet | nn.Sequential, x: Tensor) -> Tensor:
         return net.partial(x)[-2]
     hidden: Tensor = net[:-1](x)
     return hidden
+
+
+def _rows(outcomes: Outcomes[Settings, Trial]) -> list[Row]:
+    trials = outcomes["grid"].trials
+    kinds = list(dict.fromkeys((cell.profile, cell.init, cell.depth) for cell in trials[0].cells))
+    return [
+        Row(
+            NUMBER,
+            f"{profile}, {init}",
+            f"loss / best constant's, depth {depth}",
+            len(trials),
+            Figure.of(cell.loss for t in trials for cell in t.cells if (cell.profile, cell.init, cell.depth) == kind),
+            note=f"trains in {share_trained(trials, *kind):.0%}",
+        )
+        for kind in kinds
+        for profile, init, depth in [kind]
+    ]
+
+
+def _findings(outcomes: Outcomes[Settings, Trial]) -> list[str]:
+    trials = outcomes["grid"].trials
+    shallowest, deepest = (pick(cell.depth for cell in trials[0].cells) for pick in (min, max))
+    flat = [c for t in trials for c in t.cells if c.depth == shallowest]
+    radial, relu = (statistics.median(c.loss for c in flat if (c.profile == "relu") == kind) for kind in (False, True))
+    said = [
+        f"At depth {shallowest} the radial networks end at {number(radial)} of the loss of the best constant (median), "
+        f"ReLU networks at {number(relu)}: one radial hidden layer offers only a norm and a direction."
+    ]
+    for init, name in (
+        ("linear", "nn.Linear's initialisation, the paper's"),
+        ("stable", "ours, which keeps norms level"),
+    ):
+        cells = [c for t in trials for c in t.cells if (c.init, c.depth) == (init, deepest) and c.profile != "relu"]
+        trained = sum(c.trains for c in cells)
+        said.append(
+            f"At depth {deepest} under {name}, {trained} of {len(cells)} radial networks train; the gradient of the "
+            f"first layer is {number(statistics.median(c.gradient for c in cells))} times that of the last (median)."
+        )
+    return said
+
+
+def _table(t: Trial, seed: int) -> list[Line]:
+    return [as_plain(cell) for cell in t.cells]
+
+
+def _pictures(outcomes: Outcomes[Settings, Trial]) -> Iterator[Drawing]:
+    trials = outcomes["grid"].trials
+    kinds = list(dict.fromkeys((cell.profile, cell.init) for cell in trials[0].cells))
+    depths = list(dict.fromkeys(cell.depth for cell in trials[0].cells))
+    medians = [
+        [
+            statistics.median(c.loss for t in trials for c in t.cells if (c.profile, c.init, c.depth) == (*kind, depth))
+            for depth in depths
+        ]
+        for kind in kinds
+    ]
+    figure = canvas(6, 3.8)
+    ax = plots.heat(
+        figure.subplots(),
+        medians,
+        rows=[f"{profile}, {init}" for profile, init in kinds],
+        columns=[str(d) for d in depths],
+    )
+    ax.set_xlabel("depth")
+    yield Drawing(
+        "stability",
+        figure,
+        "Experiment 5: final loss as a share of the best constant's, over depth; below 0.9 we say that it trains.",
+        "Table of losses in colours: rows are profiles and initialisations, columns depths.",
+    )
+
+
+EXPERIMENT = Experiment(
+    number=NUMBER,
+    title="Sensitivity to initialisation and depth",
+    printed=False,
+    settings=Settings,
+    result=Trial,
+    parts=(Part("grid", Settings(), 3),),
+    quick=QuickLook({"depths": (2, 8), "epochs": 30}, 1),
+    seconds=35,
+    trial=trial,
+    rows=_rows,
+    findings=_findings,
+    table=_table,
+    pictures=_pictures,
+)

@@ -1,9 +1,9 @@
-"""Experiment 4: from which of three images does a noisy one derive? A Step-ReLU radial network against a ReLU network.
+"""A trial of experiment 4: noisy images, four contestants, and what the step did in each epoch.
 
-Paper: "Experiments" (4) and "Implementation details" (4). Hidden norms start far above 1, so Step-ReLU, which acts
-below 1, may never act, and the radial network is then a linear one. So a linear network of the same widths is run
-beside the two, the share of rows on which each layer acts is recorded at every epoch, and a variant is added whose
-steps are scaled so that they do act: at the start, on a quarter of the rows that arrive alive in each layer.
+Hidden norms start far above 1, so Step-ReLU, which acts below 1, may never act, and the radial network is then a linear
+one. So a linear network of the same widths is run beside the two, the share of rows on which each layer acts is
+recorded at every epoch, and a variant is added whose steps are scaled so that they do act: at the start, on a quarter
+of the rows that arrive alive in each layer.
 """
 
 from __future__ import annotations
@@ -16,20 +16,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..activations import Radial
-from ..errors import InvalidValue
-from ..network import RadNet
-from .basics import Tell, check_counts, streams
-from .figure import Figure
+from ...activations import Radial
+from ...errors import InvalidValue
+from ...network import RadNet
+from ..basics import check_counts, streams
+from ..experiment import Tell
+from ..figure import Figure
+from ..networks import feedforward
 from .images import digest, digits, noisy_copies
-from .networks import feedforward
 
-PAPER = {  # App. E.2 (4): losses; all accuracies are 1
-    ("radial", "train"): Figure(0.00256, 3.074e-4),
-    ("relu", "train"): Figure(0.00393, 3.992e-4),
-    ("radial", "test"): Figure(0.00266, 3.749e-4),
-    ("relu", "test"): Figure(0.0041, 4.442e-4),
-}
 CONTESTANTS = ("radial", "relu", "linear", "scaled")
 STEPS = ("radial", "scaled")  # those with a Step-ReLU
 
@@ -85,7 +80,7 @@ def trial(settings: Settings, seed: int, tell: Tell = lambda share: None) -> Tri
     (['linear', 'radial', 'relu', 'scaled'], 2)
     """
     check_settings(settings)
-    split = make_data(settings, images(settings), streams(seed)[0])
+    split = make_data(settings, images_for(settings), streams(seed)[0])
     runs = {}
     for k, name in enumerate(CONTESTANTS):
         part = functools.partial(_tell_part, tell, k)
@@ -110,7 +105,7 @@ def check_settings(settings: Settings) -> None:
         raise InvalidValue(f"{settings.train} of {total} rows for training: some must be left for testing")
 
 
-def images(settings: Settings) -> Tensor:
+def images_for(settings: Settings) -> Tensor:
     """The images of the digit, at least as many as are needed."""
     found = digits(settings.digit, settings.mnist)
     if settings.digest is not None and digest(found) != settings.digest:

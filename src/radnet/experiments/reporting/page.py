@@ -9,48 +9,49 @@ import importlib.resources
 import json
 import string
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..approximation import Approximation, approximate
-from ..approximation.domains import Box
-from ..writing import write_atomically
-from .findings import findings
+from ...approximation import Approximation, approximate
+from ...approximation.domains import Box
+from ...writing import write_atomically
+from ..collection import find
+from ..experiment import Row
+from ..figure import text_of
+from ..plain import as_plain
 from .pictures import pictures
-from .report import Row, of_the_paper, summary, text_of, verdict
-from .results import rows_from
+from .report import findings, of_the_paper, summary, verdict
+from .results import ExperimentResult, PartResult, Results
 
 REACH, EPS, SIDE = 1.5, 0.2, 31
 FORMULA = "exp(−x² − y²)"
 
 
-def write(folder: Path, data: dict[str, Any]) -> None:
+def write(folder: Path, results: Results) -> None:
     """Write the page of a run."""
-    write_atomically(folder / "index.html", page(data).encode())
+    write_atomically(folder / "index.html", page(results).encode())
 
 
-def page(data: dict[str, Any]) -> str:
+def page(results: Results) -> str:
     """The page as text."""
     a = approximation()
-    rows = rows_from(data)
     script = _asset("toys.js")
     parts = {
         "css": _asset("page.css"),
         "script": script,
         "policy": _policy(script),
-        "notice": _notice(data),
-        "summary": _text(summary(rows)),
-        "verdicts": "\n".join(map(_verdict_row, of_the_paper(rows))),
+        "notice": _notice(results),
+        "summary": _text(summary(results.rows)),
+        "verdicts": "\n".join(map(_verdict_row, of_the_paper(results.rows))),
         "formula": FORMULA,
-        "experiments": "\n".join(_experiment(data, one, rows) for one in data["experiments"]),
+        "experiments": "\n".join(_experiment(results, one) for one in results.experiments),
         "figures": "\n".join(
             f'<figure id="fig-{p.name}">{_labelled(p.svg, p.alt)}<figcaption>{_text(p.caption)}</figcaption></figure>'
-            for p in pictures(data, a)
+            for p in pictures(results, a)
         ),
-        "environment": "\n".join(f"<dt>{_text(k)}</dt><dd>{_text(v)}</dd>" for k, v in _facts(data).items()),
-        "version": _text(data["environment"]["radnet"]),
+        "environment": "\n".join(f"<dt>{_text(k)}</dt><dd>{_text(v)}</dd>" for k, v in _facts(results).items()),
+        "version": _text(results.environment["radnet"]),
         "toys": json.dumps(toy_data(a)).replace("<", "\\u003c"),
     }
     return string.Template(_asset("page.html")).substitute(parts)
@@ -66,7 +67,7 @@ def approximation() -> Approximation:
     return approximate(target, Box([-REACH] * 2, [REACH] * 2), EPS, lipschitz=(2 / torch.e) ** 0.5)
 
 
-def toy_data(a: Approximation) -> dict[str, Any]:
+def toy_data(a: Approximation) -> dict[str, dict[str, object]]:
     """What the three toys need: a cover with the values in it, and a small network."""
     axis = torch.linspace(-REACH, REACH, SIDE, dtype=torch.float64)
     values = a.evaluate(torch.from_numpy(a.cover.centres))[:, 0]
@@ -98,7 +99,7 @@ def _policy(script: str) -> str:
     )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return html.escape(str(value))
 
 
@@ -106,9 +107,9 @@ def _labelled(svg: str, alt: str) -> str:
     return svg.replace("<svg", f'<svg role="img" aria-label="{_text(alt)}"', 1)
 
 
-def _notice(data: dict[str, Any]) -> str:
-    said = ["A quick look: fewer and shorter trials than the paper's."] if data["quick"] else []
-    said += [f"Experiment {one['number']} was not run: {one['why']}." for one in data["skipped"]]
+def _notice(results: Results) -> str:
+    said = ["A quick look: fewer and shorter trials than the paper's."] if results.quick else []
+    said += [f"Experiment {one.number} was not run: {one.why}." for one in results.skipped]
     return "".join(f"<p><strong>{_text(sentence)}</strong></p>" for sentence in said)
 
 
@@ -126,22 +127,22 @@ def _verdict_row(row: Row) -> str:
     return f'<tr><th scope="row">{_text(row.experiment)}, {_text(row.part)}</th>{rest}</tr>'
 
 
-def _experiment(data: dict[str, Any], one: dict[str, Any], rows: list[Row]) -> str:
-    number = int(one["number"])
-    said = "".join(f"<p>{_text(sentence)}</p>" for sentence in findings(data, number))
+def _experiment(results: Results, one: ExperimentResult) -> str:
+    number = one.number
+    said = "".join(f"<p>{_text(sentence)}</p>" for sentence in findings(results, number))
     lines = "".join(
         f'<tr><th scope="row">{_text(row.part)}</th><td>{_text(row.figure)}</td><td>{_text(row.trials)}</td>'
         f'<td class="number">{_text(text_of(row.ours))}</td><td>{_text(row.note)}</td></tr>'
-        for row in rows
+        for row in results.rows
         if row.experiment == number
     )
     settings = "".join(
-        f"<h3>{_text(part['part'])}</h3><p>seeds {_text(part['trials'][0]['seed'])} to {_last_seed(part)}; "
-        + _text(", ".join(f"{key} = {value}" for key, value in part["settings"].items() if value is not None))
+        f"<h3>{_text(part.part)}</h3><p>seeds {_text(part.trials[0].seed)} to {_last_seed(number, part)}; "
+        + _text(", ".join(f"{key} = {value}" for key, value in as_plain(part.settings).items() if value is not None))
         + "</p>"
-        for part in one["parts"]
+        for part in one.parts
     )
-    title = f"{number}. {_text(one['title'])}"
+    title = f"{number}. {_text(one.title)}"
     return (
         f'<h3 id="experiment-{number}">{title}</h3>{said}'
         f'<details><summary>All figures of experiment {number}</summary><div class="wide" tabindex="0" role="region" '
@@ -152,19 +153,17 @@ def _experiment(data: dict[str, Any], one: dict[str, Any], rows: list[Row]) -> s
     )
 
 
-def _last_seed(part: dict[str, Any]) -> int:
-    together = part["settings"].get("initialisations", 1)  # experiment 2 trains them all in one trial
-    return int(part["trials"][-1]["seed"]) + (together - 1 if isinstance(together, int) else 0)
+def _last_seed(number: int, part: PartResult) -> int:
+    return part.trials[-1].seed + find(number).seeds_of(part.settings) - 1
 
 
-def _facts(data: dict[str, Any]) -> dict[str, Any]:
-    seconds = data["times"]["seconds"]
-    before = data["times"]["trials_before"]
-    count = sum(len(part["trials"]) for one in data["experiments"] for part in one["parts"])
-    spent = sum(t["seconds"] for one in data["experiments"] for part in one["parts"] for t in part["trials"])
+def _facts(results: Results) -> dict[str, str | int]:
+    before = results.times.trials_before
+    seconds = [trial.seconds for one in results.experiments for part in one.parts for trial in part.trials]
+    count, spent = len(seconds), sum(seconds)
     return {
-        **data["environment"],
-        "time taken": f"{seconds / 60:.1f} minutes for {count - before} trials",
+        **results.environment,
+        "time taken": f"{results.times.seconds / 60:.1f} minutes for {count - before} trials",
         "trials": f"{count}, {spent / 60:.1f} minutes in all, some side by side"
         + (f"; {before} of them were finished before" if before else ""),
     }

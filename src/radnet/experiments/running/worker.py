@@ -6,7 +6,6 @@ gone, so is this one. Every trial runs with one thread, so its bits do not depen
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import queue
@@ -15,20 +14,43 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO, TypedDict
 
-THREADS = 1
+if TYPE_CHECKING:
+    from ..experiment import Tell
+    from ..plain import Json
+    from .folder import Finished
+
 _BETWEEN = 0.2  # seconds between two reports of progress
 
 
-def run_job(data: dict[str, Any], tell: Any) -> dict[str, Any]:
-    """Run one job, given and answered as plain data."""
-    from .plan import job_from, module_of
+class Request(TypedDict):
+    """A line that comes in: a job, and the file its trial goes to."""
+
+    job: dict[str, Json]
+    file: str
+
+
+class Message(TypedDict, total=False):
+    """A line that goes out: what share is done, that all is done, or what went wrong and whether radnet refused it."""
+
+    share: float
+    done: bool
+    error: str
+    kind: str
+    ours: bool
+
+
+def run_job(data: dict[str, Json], tell: Tell) -> Finished:
+    """Run one job."""
+    from ..collection import find
+    from .folder import Finished
+    from .plan import job_from
 
     job = job_from(data)
     start = time.perf_counter()
-    trial = module_of(job.experiment).trial(job.settings, job.seed, tell)
-    return {"job": data, "trial": dataclasses.asdict(trial), "seconds": time.perf_counter() - start}
+    trial = find(job.experiment).trial(job.settings, job.seed, tell)
+    return Finished(job, trial, time.perf_counter() - start)
 
 
 def main() -> None:
@@ -36,25 +58,25 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever prints is not part of the conversation
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who gives out the jobs decides what an interrupt means
-    jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=_read, args=(sys.stdin, jobs), daemon=True).start()
+    requests: queue.Queue[Request | None] = queue.Queue()
+    threading.Thread(target=_read, args=(sys.stdin, requests), daemon=True).start()
 
     import torch
 
-    from ..errors import RadNetError
-    from ..writing import write_atomically
+    from ...errors import RadNetError
+    from .folder import THREADS, keep
 
     torch.set_num_threads(THREADS)
     while True:
-        request = jobs.get()
+        request = requests.get()
         if request is None:
             return
         try:
-            answer = run_job(request["job"], _Teller(out))
-            write_atomically(Path(request["file"]), (json.dumps(answer, allow_nan=False) + "\n").encode())
-            _say(out, done=True)
+            keep(Path(request["file"]), run_job(request["job"], _Teller(out)))
+            _say(out, {"done": True})
         except Exception as error:
-            _say(out, error=str(error), kind=type(error).__name__, ours=isinstance(error, RadNetError))
+            said = Message(error=str(error), kind=type(error).__name__, ours=isinstance(error, RadNetError))
+            _say(out, said)
 
 
 class _Teller:
@@ -67,19 +89,19 @@ class _Teller:
         now = time.monotonic()
         if now - self.last >= _BETWEEN:
             self.last = now
-            _say(self.out, share=share)
+            _say(self.out, {"share": share})
 
 
-def _say(out: TextIO, **message: Any) -> None:
+def _say(out: TextIO, message: Message) -> None:
     out.write(json.dumps(message) + "\n")
     out.flush()
 
 
-def _read(source: TextIO, jobs: queue.Queue[dict[str, Any] | None]) -> None:
+def _read(source: TextIO, requests: queue.Queue[Request | None]) -> None:
     """Take in jobs; when there is nobody left to give any, leave at once, in the middle of a trial if need be."""
     for line in source:
-        request = json.loads(line)
-        jobs.put(request)
+        request: Request | None = json.loads(line)
+        requests.put(request)
         if request is None:
             return
     os._exit(1)
