@@ -129,9 +129,8 @@ def test_other_torches_are_installed_beside_all_other_pins(target, tmp_path):
     shutil.copy(ROOT / "constraints.txt", tmp_path)
     subprocess.run(line, shell=True, cwd=tmp_path, check=True, timeout=60)  # noqa: S602
     left = (tmp_path / f".venv-{target}/constraints.txt").read_text().splitlines()
-    assert sorted(set(text("constraints.txt").splitlines()) - set(left)) == re.findall(
-        r"^torch==.*", text("constraints.txt"), flags=re.M
-    )
+    gone = {line.partition("==")[0] for line in set(text("constraints.txt").splitlines()) - set(left)}
+    assert gone == {"torch", "sympy", "filelock", "fsspec", "networkx"}  # torch, and what each of its versions wants
     assert any(line.startswith("torch-pruning==") for line in left)
 
 

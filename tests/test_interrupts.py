@@ -26,7 +26,9 @@ IMPORTED = re.compile(rb"import time:.*\n?")
 def interrupted(arguments, seconds, folder):
     """Exit code and stderr of a command that is interrupted some time after it has begun to import its modules."""
     command = [sys.executable, "-X", "importtime", "-m", "radnet", *arguments]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
     said = b""
     while b"radnet.errors" not in said:  # the first import of the command line
         said += process.stderr.readline()
@@ -35,7 +37,8 @@ def interrupted(arguments, seconds, folder):
     while time.monotonic() < end and process.poll() is None:
         said += process.stderr.read() or b""
         time.sleep(0.005)
-    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the command and all it has started
     os.set_blocking(process.stderr.fileno(), True)
     _, rest = process.communicate(timeout=60)
     return process.returncode, IMPORTED.sub(b"", said + rest).decode()

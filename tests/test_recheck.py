@@ -48,6 +48,7 @@ def test_an_approximation_holds_again_after_it_was_written_and_read(width, domai
     a.save(tmp_path / "a")
     b = load(tmp_path / "a")
     assert b.certificate.recorded
+    assert not b.network.training
     assert "recorded       in the file; not measured again" in b.report()
     assert "recorded" not in a.report()
     assert repr(b.domain) == repr(domain)

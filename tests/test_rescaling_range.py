@@ -128,3 +128,24 @@ def test_the_rule_at_the_origin_does_not_hang_on_the_default_dtype(dtype, defaul
                 assert radnet.RadialSigmoid()(v)[0, 0] == value
     finally:
         torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("form", [fast, composed])
+@pytest.mark.parametrize("name", sorted(set(PROFILES) - {"identity"}))
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_vectors_that_are_not_finite_are_lost_and_their_neighbours_are_not(name, dtype, form):
+    """NaN spreads over its vector; an infinite vector has no direction: NaN where it is infinite, 0 elsewhere."""
+    inf, nan = torch.inf, torch.nan
+    v = torch.tensor([[inf, 1, 2], [nan, 1, 2], [nan, inf, 0], [inf, -inf, 2], [3, 4, 0]], dtype=dtype)
+    y, grad = form(PROFILES[name][0](), v, torch.ones_like(v))
+    infinite = v.isinf() & ~v.isnan().any(1, keepdim=True)
+    assert y[:4].isnan().equal((v.isnan().any(1, keepdim=True) | infinite)[:4])
+    assert bool((y[:4].nan_to_num(nan=0.0) == 0).all())
+    assert not bool(grad[:4].isfinite().all(1).any())
+    alone, alone_grad = form(PROFILES[name][0](), v[4:], torch.ones_like(v[4:]))
+    rounding = {"rtol": 16 * torch.finfo(dtype).eps, "atol": 16 * torch.finfo(dtype).eps}  # other forms of one formula
+    torch.testing.assert_close(y[4:], alone, **rounding)
+    torch.testing.assert_close(grad[4:], alone_grad, **rounding)
+    blocks = PROFILES[name][0](blocks=2)
+    beside, _ = form(blocks, torch.tensor([[nan, 1, 3, 4]], dtype=dtype), torch.ones(1, 4, dtype=dtype))
+    torch.testing.assert_close(beside[:, 2:], blocks(torch.tensor([[0, 0, 3, 4]], dtype=dtype))[:, 2:], **rounding)

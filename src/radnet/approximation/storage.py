@@ -64,7 +64,7 @@ def load(path: str | os.PathLike[str]) -> Approximation:
 
 def _built(path: Any, header: dict[str, Any], state: dict[str, Tensor]) -> Approximation:
     try:
-        network = _NETWORKS[header["network"]](**_part(state, "network"))
+        network = _NETWORKS[header["network"]](**_part(state, "network")).eval()
         arrays: dict[str, Any] = {k: v.numpy() for k, v in _part(state, "cover").items()}
         cover = Cover(**arrays, **header["cover"])
         outside = _OUTSIDES[header["outside"]](**{k: v.numpy() for k, v in _part(state, "outside").items()})

@@ -72,6 +72,7 @@ class _Crew:
                 stdout=subprocess.PIPE,
                 text=True,
                 env=surroundings,
+                process_group=0 if os.name == "posix" else None,  # Ctrl-C is for the one who gives out the jobs
             )
             for _ in range(count)
         ]
