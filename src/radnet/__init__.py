@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from . import ensembles as ensembles
     from . import errors as errors
     from . import experiments as experiments
+    from . import expressions as expressions
     from . import files as files
     from . import initialization as initialization
     from . import linalg as linalg
@@ -74,6 +75,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "ensembles": (),
     "errors": ("RadNetError",),
     "experiments": (),
+    "expressions": (),
     "files": ("load", "load_into", "save"),
     "initialization": (),
     "linalg": (),
