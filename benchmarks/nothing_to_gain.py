@@ -21,13 +21,14 @@ from timing import finish, interleave, show
 from torch import Tensor, nn
 
 import radnet
-from radnet.compression.bases import lay_out
 from radnet.compression.chain import qr_compress
-from radnet.compression.general import compress_model
-from radnet.compression.graph import Analysis
-from radnet.compression.judging import judge
-from radnet.compression.program import Step, trace
+from radnet.compression.judging.judge import judge
+from radnet.compression.pipeline import compress_model
+from radnet.compression.program import Step
+from radnet.compression.spaces.bases import lay_out
+from radnet.compression.spaces.follow import Analysis
 from radnet.compression.surgery import changes
+from radnet.compression.tracing.fx import trace
 
 
 @dataclass(frozen=True)

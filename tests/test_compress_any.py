@@ -8,7 +8,12 @@ import torch
 from torch import nn
 
 import radnet
-from radnet.compression.norms import RMSRescaling
+from radnet.compression.folding import fold
+from radnet.compression.layers import RMSRescaling
+from radnet.compression.spaces.bases import lay_out
+from radnet.compression.spaces.follow import Analysis
+from radnet.compression.spaces.ties import shared_features, ties_of
+from radnet.compression.tracing.fx import ModelTracer, trace
 from radnet.testing import assert_same_function
 from random_models import FAMILIES, random_model
 
@@ -459,16 +464,13 @@ def test_unpinned_spaces_end_at_the_rank_of_what_stands_in_them(count, evidence)
 
 def measured_ranks(model, example, inputs):
     """For every unpinned space its new width, and the numerical rank of all that stands in it over the inputs."""
-    from radnet.compression import bases, general, graph, norms, program
-
     small = copy.deepcopy(model)
-    steps = program.trace(small, (example,))
-    while norms.fold(small, steps):
-        steps = program.trace(small, (example,))
+    steps = trace(small, (example,))
+    while fold(small, steps).any:
+        steps = trace(small, (example,))
     parameters = dict(small.named_parameters(remove_duplicate=False))
-    analysis = graph.Analysis(steps, parameters, {})
-    shared = general._shared(analysis, general._ties(small), parameters)
-    layout = bases.lay_out(analysis, shared, None)
+    analysis = Analysis(steps, parameters, {})
+    layout = lay_out(analysis, shared_features(analysis, ties_of(small), parameters), None)
     values = {}
 
     class Keep(torch.fx.Interpreter):
@@ -476,11 +478,11 @@ def measured_ranks(model, example, inputs):
             values[n.name] = super().run_node(n)
             return values[n.name]
 
-    tracer = program.ModelTracer()
+    tracer = ModelTracer()
     with torch.no_grad():
         Keep(torch.fx.GraphModule(small, tracer.trace(small))).run(inputs)
     seen = {}
-    for value, feature in analysis.features.items():
+    for value, feature in analysis.of.items():
         if feature is not None:
             rows = values[value.name].movedim(feature.dim, -1).unflatten(-1, (-1, feature.inner)).movedim(-1, 0)
             rows = rows.reshape(-1, len(feature.entries))[:20_000]

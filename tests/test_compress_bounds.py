@@ -8,11 +8,13 @@ import torch
 from torch import nn
 
 import radnet
-from radnet.compression import bases, graph, program
-from radnet.compression.bounds import Bound
-from radnet.compression.lengths import Lengths, Stretch, beyond_the_edge, gradient_of_sum, times_seen
-from radnet.compression.lipschitz import growth, lipschitz, longest
-from radnet.compression.norms import RMSRescaling
+from radnet.compression.bounds.bound import Bound
+from radnet.compression.bounds.lengths import Lengths, Stretch, beyond_the_edge, gradient_of_sum, times_seen
+from radnet.compression.bounds.lipschitz import growth, lipschitz, longest
+from radnet.compression.layers import RMSRescaling
+from radnet.compression.spaces.bases import lay_out
+from radnet.compression.spaces.follow import Analysis
+from radnet.compression.tracing.fx import trace
 from test_compress_any import decaying, normal
 
 SQUASH = 3 * math.sqrt(3) / 8
@@ -187,8 +189,8 @@ def test_norms_go_through_sums_multiples_and_tables(f, longest, n, tol):
 
 def second_basis(model, x, tol):
     """The basis of the second space; the first one leaves nothing out."""
-    analysis = graph.Analysis(program.trace(model, (x,)), dict(model.named_parameters()), {})
-    layout = bases.lay_out(analysis, set(), tol)
+    analysis = Analysis(trace(model, (x,)), dict(model.named_parameters()), {}, lengths=True)
+    layout = lay_out(analysis, set(), tol)
     cut = [basis for basis in layout.bases if basis is not None and basis.cut]
     assert len(cut) == 1
     return cut[0].U.numpy()

@@ -9,30 +9,33 @@ from torch import nn
 
 import radnet
 from radnet.compression import chain
-from radnet.compression.bases import lay_out, range_growth, reports
 from radnet.compression.chain import complete_bases, qr_compress
-from radnet.compression.features import Features
-from radnet.compression.graph import Analysis
-from radnet.compression.growing import grow
+from radnet.compression.operations import operation_of_module
+from radnet.compression.operations.arithmetic import Add
+from radnet.compression.operations.ends import Input, Output
+from radnet.compression.operations.linear import Linear
+from radnet.compression.operations.radial import Radial
 from radnet.compression.program import Step, Value
-from radnet.compression.ranks import Columns, span_basis
-from radnet.compression.spans import AffineSet, Lazy, Names, Part, stacked
+from radnet.compression.spaces.bases import lay_out, range_growth, reports
+from radnet.compression.spaces.features import Features
+from radnet.compression.spaces.follow import Analysis
+from radnet.compression.spaces.growing import grown
+from radnet.compression.spaces.ranks import Columns, span_basis
+from radnet.compression.spaces.spans import AffineSet, Lazy, Names, Part, stacked
 from radnet.compression.surgery import changes
 
 
 def steps_of(layers, shape):
     """The steps of a chain of layers, without running it; shapes as they come out of each."""
     value = Value("x", shape, torch.float32)
-    steps = [Step("input", "x", (), value)]
+    steps = [Step(Input(), "x", (), value)]
     for k, m in enumerate(layers):
-        kind = {nn.Linear: "linear", nn.Flatten: "flatten", radnet.Squash: "radial"}.get(type(m), "unknown")
-        options = {"start": 1, "end": -1} if kind == "flatten" else {}
         size = {nn.Linear: lambda m=m: m.out_features, nn.Flatten: lambda s=value.shape: int(np.prod(s[1:]))}
         last = size.get(type(m), lambda s=value.shape: s[-1])()
         out = Value(f"v{k}", (shape[0], last), torch.float32)
-        steps.append(Step(kind, str(k), (value,), out, m, str(k), options))
+        steps.append(Step(operation_of_module(m), str(k), (value,), out, str(k)))
         value = out
-    return [*steps, Step("output", "output", (value,), None)]
+    return [*steps, Step(Output(), "output", (value,), None)]
 
 
 def laid_out(layers, shape, **keywords):
@@ -119,7 +122,7 @@ def test_a_wide_input_is_neither_stored_as_an_identity_nor_converted(decompositi
     weight = 8 * 64 * n
     tracemalloc.start()
     analysis, layout, _ = laid_out(layers, (1, 3, 100, 100))
-    span = analysis.all[0].span
+    span = analysis.features.all[0].span
     assert tracemalloc.get_traced_memory()[1] < weight
     tracemalloc.stop()
     assert span.is_full
@@ -147,7 +150,7 @@ def test_many_blocks_and_wide_layers_are_laid_out_by_block(decompositions):
     analysis, layout, found = laid_out(layers, (2, 3))
     assert [basis.width for basis in layout.bases[:-1]] == [4] * 256
     assert analysis.radial[0][3].span.parts[("rescaled by", "1", 1), 7].start == 7 * 16
-    assert found[1].weight.shape == (10, 1024)
+    assert found[1].tensors["weight"].shape == (10, 1024)
 
 
 @pytest.mark.parametrize("pairs", [1200, 2500])
@@ -173,21 +176,21 @@ def test_a_set_deep_down_is_computed_without_recursion():
 
 def test_a_sum_of_many_layers_is_one_space():
     x = Value("x", (2, 3), torch.float32)
-    steps, total = [Step("input", "x", (), x)], None
+    steps, total = [Step(Input(), "x", (), x)], None
     for k in range(1200):
         out = Value(f"l{k}", (2, 16), torch.float32)
-        steps.append(Step("linear", f"l{k}", (x,), out, nn.Linear(3, 16), f"l{k}"))
+        steps.append(Step(Linear(nn.Linear(3, 16)), f"l{k}", (x,), out, f"l{k}"))
         if total is not None:
             both = Value(f"s{k}", (2, 16), torch.float32)
-            steps.append(Step("add", "add", (total, out), both, options={"signs": (1.0, 1.0)}))
+            steps.append(Step(Add((1.0, 1.0)), "add", (total, out), both))
             out = both
         total = out
     made = Value("r", (2, 16), torch.float32)
-    steps.append(Step("radial", "rho", (total,), made, radnet.Squash(), "rho"))
+    steps.append(Step(Radial(radnet.Squash()), "rho", (total,), made, "rho"))
     analysis = Analysis(steps, {}, {})
     layout = lay_out(analysis, set(), None)
     assert [s.width for s in layout.spaces] == [16]
-    assert analysis.features[made].span.directions.shape == (16, 4)
+    assert analysis.of[made].span.directions.shape == (16, 4)
 
 
 def test_entries_are_united_as_one_by_one():
@@ -195,12 +198,12 @@ def test_entries_are_united_as_one_by_one():
     for _ in range(50):
         features = Features()
         n = int(rng.integers(1, 40))
-        features._new(n, "w")
+        features.new(n, "w")
         parent = list(range(n))
         for _ in range(int(rng.integers(0, 30))):
             k = int(rng.integers(1, 5))
             a, b = rng.integers(0, n, k), rng.integers(0, n, k)
-            features._unite(a, b)
+            features.unite(a, b)
             for x, y in zip(a, b, strict=True):
                 old, new = max(parent[x], parent[y]), min(parent[x], parent[y])
                 parent = [new if p == old else p for p in parent]
@@ -214,11 +217,13 @@ def test_a_tolerance_looks_at_lengths_and_none_does_not(decompositions):
         layers[0].bias.zero_()
     analysis = Analysis(steps_of(layers, (2, 24)), {}, {})
     assert lay_out(analysis, set(), None).bases[0] is None
-    cut = lay_out(analysis, set(), 1e-4).bases[0]
+    with pytest.raises(ValueError, match="keeps the lengths of directions if there is a tolerance, and only then"):
+        lay_out(analysis, set(), 1e-4)
+    cut = lay_out(Analysis(steps_of(layers, (2, 24)), {}, {}, lengths=True), set(), 1e-4).bases[0]
     assert (cut.U.shape, cut.cut) == ((24, 23), True)
     assert lay_out(analysis, set(), None).bases[0] is None
     decompositions["svd"].clear()
-    lay_out(Analysis(steps_of(layers[:2], (2, 24)), {}, {}), set(), 1e-4)
+    lay_out(Analysis(steps_of(layers[:2], (2, 24)), {}, {}, lengths=True), set(), 1e-4)
     assert decompositions["svd"] == [(24, 24)] * len(decompositions["svd"])
 
 
@@ -307,7 +312,7 @@ def test_a_space_in_float16_changes_only_to_unit_vectors():
     assert 2 <= int(why.split()[6]) <= 8
     _, layout, found = laid_out(narrow_layers(10), (2, 3), narrow=lambda feature: True)
     assert torch.equal(layout.bases[0].U, torch.eye(64, dtype=torch.float64)[:, :10])
-    assert found[0].weight.shape == (10, 3)
+    assert found[0].tensors["weight"].shape == (10, 3)
     _, layout, _ = laid_out(narrow_layers(10), (2, 3), narrow=lambda feature: False)
     assert layout.bases[0].width == 4
 
@@ -321,14 +326,14 @@ def stream_steps(modules, in_place=False, rows=2):
         Value(name, (rows, n), torch.float32) for name, n in zip("xhurdsy", (2, 20, 9, 9, 20, 20, 2), strict=True)
     )
     return [
-        Step("input", "x", (), x),
-        Step("linear", "stem", (x,), h, modules["stem"], "stem"),
-        Step("linear", "up", (h,), u, modules["up"], "up"),
-        Step("radial", "rho", (u,), r, modules["rho"], "rho"),
-        Step("linear", "down", (r,), d, modules["down"], "down"),
-        Step("add", "add", (h, d), s, options={"signs": (1.0, 1.0)}, in_place=in_place),
-        Step("linear", "head", (s,), y, modules["head"], "head"),
-        Step("output", "output", (y,), None),
+        Step(Input(), "x", (), x),
+        Step(Linear(modules["stem"]), "stem", (x,), h, "stem"),
+        Step(Linear(modules["up"]), "up", (h,), u, "up"),
+        Step(Radial(modules["rho"]), "rho", (u,), r, "rho"),
+        Step(Linear(modules["down"]), "down", (r,), d, "down"),
+        Step(Add((1.0, 1.0)), "add", (h, d), s, in_place=in_place),
+        Step(Linear(modules["head"]), "head", (s,), y, "head"),
+        Step(Output(), "output", (y,), None),
     ]
 
 
@@ -344,8 +349,9 @@ def test_what_is_made_in_place_has_one_width(modules):
     for in_place in (False, True):
         analysis = Analysis(stream_steps(modules, in_place), {}, {})
         layout = lay_out(analysis, set(), None)
-        grow(analysis, layout, set())
-        along.append(next(reports(layout)).along)
+        before = next(reports(layout))
+        along.append(next(reports(grown(analysis, layout, set()))).along)
+        assert next(reports(layout)) == before
     assert along == [(3, 6), (6,)]
 
 
@@ -362,8 +368,7 @@ def test_several_traces_of_one_model_give_what_one_gives(modules):
     found = changes(several, joined)
     assert len(found) == 3 * len(wanted)
     for change in found:
-        torch.testing.assert_close(change.weight, wanted[change.use.owner].weight, rtol=0, atol=1e-13)
-        torch.testing.assert_close(change.bias, wanted[change.use.owner].bias, rtol=0, atol=1e-13)
+        torch.testing.assert_close(change.tensors, wanted[change.use.owner].tensors, rtol=0, atol=1e-13)
 
 
 def test_parts_may_have_any_rows():

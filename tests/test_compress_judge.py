@@ -11,7 +11,7 @@ from torch import nn
 
 import radnet
 from program_writer import one_thread
-from radnet.compression.judging import judge
+from radnet.compression.judging.judge import judge
 from wrong_models import agreement, beyond_rounding, damaged, random_pair
 
 CHUNKS = 4

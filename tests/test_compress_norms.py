@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 import radnet
-from radnet.compression.norms import RMSRescaling, fold
-from radnet.compression.program import trace
+from radnet.compression.folding import fold
+from radnet.compression.layers import RMSRescaling
+from radnet.compression.tracing.fx import trace
 from test_compress_any import compressed, normal, widths
 from test_compress_operations import OtherRMSNorm
 
@@ -19,7 +20,7 @@ def folded(model, *inputs):
     model = model.double().eval()
     copied = copy.deepcopy(model)
     any_folded = False
-    while fold(copied, trace(copied, inputs)):
+    while fold(copied, trace(copied, inputs)).any:
         any_folded = True
     with torch.no_grad():
         assert torch.allclose(copied(*inputs), model(*inputs), rtol=1e-12, atol=1e-12)
@@ -81,7 +82,7 @@ def test_folding_keeps_flags_and_dtypes():
         "a.weight": False, "a.bias": True, "b.weight": True, "b.bias": False, "c.weight": True, "c.bias": True,
     }  # fmt: skip
     single = Net(plain, nn.LayerNorm(16, eps=0.1, elementwise_affine=False)).float().eval()
-    assert fold(single, trace(single, (torch.zeros(2, 3),)))
+    assert fold(single, trace(single, (torch.zeros(2, 3),))).any
     assert {p.dtype for p in single.parameters()} == {torch.float32}
 
 
@@ -377,7 +378,7 @@ def test_batch_norms_stay_where_they_cannot_go():
     hooked[0].register_forward_hook(lambda m, args, out: 2 * out)
     assert not folded(hooked, x)[1]
     training = nn.Sequential(nn.Linear(3, 16), batch_norm(nn.BatchNorm1d)).double().train()
-    assert not fold(training, trace(copy.deepcopy(training), (x,)))
+    assert not fold(training, trace(copy.deepcopy(training), (x,))).any
 
 
 def test_the_rescaling_says_what_it_is():
@@ -425,7 +426,7 @@ def test_a_module_with_two_names_is_folded_once_and_under_both(norm, alias, by_a
     assert isinstance(small.norm, RMSRescaling | nn.Identity)
     assert small.other["again"] is getattr(small, alias)
     steps = trace(small, (normal(6, 3),))
-    assert not fold(small, steps)
+    assert not fold(small, steps).any
 
 
 def test_the_order_of_names_does_not_matter():

@@ -8,8 +8,23 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import radnet
-from radnet.compression.exported import trace_exported
-from radnet.compression.program import Step, module_kind, rms_norm, trace, whole_module
+from radnet.compression.operations import operation_of_module, whole_module
+from radnet.compression.operations.arithmetic import Add, Scale
+from radnet.compression.operations.convolution import Convolution
+from radnet.compression.operations.ends import Input, Output
+from radnet.compression.operations.join import Concatenate
+from radnet.compression.operations.linear import Linear
+from radnet.compression.operations.norm import Norm
+from radnet.compression.operations.pool import Mean, Pool
+from radnet.compression.operations.radial import Radial
+from radnet.compression.operations.same import Same
+from radnet.compression.operations.shape import Flatten, Permute, SizeOf, Slice
+from radnet.compression.operations.table import Embedding, Parameter
+from radnet.compression.program import Step, Unknown
+from radnet.compression.reasons import Cause, Reason
+from radnet.compression.rms_norms import rms_norm
+from radnet.compression.tracing.exported import trace_exported
+from radnet.compression.tracing.fx import trace
 
 
 class Calls(nn.Module):
@@ -28,40 +43,44 @@ def inputs(shape=(2, 3, 4, 4)):
 
 
 def kinds(steps):
-    """Kind and options of every step between the inputs and the output."""
-    return [(step.kind, step.options) for step in steps if step.kind not in ("input", "output", "parameter")]
+    """The operation of every step between the inputs and the output."""
+    return [step.operation for step in steps if not isinstance(step.operation, Input | Output | Parameter)]
 
 
-UNKNOWN = ("unknown", {})
-SAME = ("same", {})
+UNKNOWN, SAME = Unknown(), Same()
+BY_HAND = Unknown(Cause(Reason.NORM_BY_HAND))
 
 
 def scale(factor):
-    return "scale", {"factor": factor}
+    return Scale(factor)
 
 
 def add(a, b):
-    return "add", {"signs": (a, b)}
+    return Add((a, b))
 
 
 def flatten(start, end, **more):
-    return "flatten", {"start": start, "end": end, **more}
+    return Flatten(start, end, **more)
 
 
 def mean(dims, keepdim):
-    return "mean", {"dims": dims, "keepdim": keepdim}
+    return Mean(tuple(dims), keepdim)
 
 
 def pool(zeros, axes=2):
-    return "pool", {"zeros": zeros, "axes": axes}
+    return Pool(zeros, axes)
 
 
 def cut(dims, dropped):
-    return "slice", {"dims": dims, "dropped": dropped}
+    return Slice(tuple(dims), tuple(dropped))
 
 
 def size(*dims):
-    return "size", {"dims": list(dims)}
+    return SizeOf(dims)
+
+
+def unknown(reason, detail=""):
+    return Unknown(Cause(reason, detail))
 
 
 # name: the function, what torch.fx shows, and what torch.export shows where that is something else
@@ -88,10 +107,10 @@ TABLE = {
     "by zero": (lambda x, y: x / 0, [UNKNOWN]),
     "reciprocal": (lambda x, y: 2 / x, [UNKNOWN], [UNKNOWN, scale(2.0)]),
     "rounded quotient": (lambda x, y: torch.div(x, 2, rounding_mode="floor"), [UNKNOWN]),
-    "cat": (lambda x, y: torch.cat([x, y], 1), [("cat", {"dim": 1})]),
-    "cat by names": (lambda x, y: torch.cat(tensors=(x, y), dim=2), [("cat", {"dim": 2})]),
-    "concat": (lambda x, y: torch.concat([x, y]), [("cat", {"dim": 0})]),
-    "cat along an axis": (lambda x, y: torch.cat([x, y], axis=1), [UNKNOWN], [("cat", {"dim": 1})]),
+    "cat": (lambda x, y: torch.cat([x, y], 1), [Concatenate(1)]),
+    "cat by names": (lambda x, y: torch.cat(tensors=(x, y), dim=2), [Concatenate(2)]),
+    "concat": (lambda x, y: torch.concat([x, y]), [Concatenate(0)]),
+    "cat along an axis": (lambda x, y: torch.cat([x, y], axis=1), [UNKNOWN], [Concatenate(1)]),
     "flatten": (lambda x, y: torch.flatten(x), [flatten(0, -1)]),
     "flatten from": (lambda x, y: torch.flatten(x, 1), [flatten(1, -1)]),
     "flatten between": (lambda x, y: x.flatten(start_dim=1, end_dim=2), [flatten(1, 2)]),
@@ -114,11 +133,11 @@ TABLE = {
     "means": (lambda x, y: torch.mean(x, dim=(2, 3), keepdim=True), [mean([2, 3], True)]),
     "mean kept": (lambda x, y: x.mean(1, True), [mean([1], True)]),
     "mean of all": (lambda x, y: x.mean(), [UNKNOWN]),
-    "permute": (lambda x, y: x.permute(0, 2, 3, 1), [("permute", {"dims": [0, 2, 3, 1]})]),
-    "torch.permute": (lambda x, y: torch.permute(x, (1, 0, 2, 3)), [("permute", {"dims": [1, 0, 2, 3]})]),
-    "permute by name": (lambda x, y: x.permute(dims=(0, 1, 3, 2)), [("permute", {"dims": [0, 1, 3, 2]})]),
-    "transpose": (lambda x, y: x.transpose(1, 2), [("transpose", {"dims": [1, 2]})]),
-    "torch.transpose": (lambda x, y: torch.transpose(x, dim0=0, dim1=-1), [("transpose", {"dims": [0, -1]})]),
+    "permute": (lambda x, y: x.permute(0, 2, 3, 1), [Permute((0, 2, 3, 1))]),
+    "torch.permute": (lambda x, y: torch.permute(x, (1, 0, 2, 3)), [Permute((1, 0, 2, 3))]),
+    "permute by name": (lambda x, y: x.permute(dims=(0, 1, 3, 2)), [Permute((0, 1, 3, 2))]),
+    "transpose": (lambda x, y: x.transpose(1, 2), [Permute((1, 2), exchanged=True)]),
+    "torch.transpose": (lambda x, y: torch.transpose(x, dim0=0, dim1=-1), [Permute((0, -1), exchanged=True)]),
     "T": (lambda x, y: x.mT, [UNKNOWN]),
     "part of positions": (lambda x, y: x[:, :, 1:], [cut([2], [])]),
     "a single place": (lambda x, y: x[:, 0], [cut([], [1])], [cut([], [1])]),
@@ -164,7 +183,7 @@ def test_pools_of_one_and_three_axes_are_known_to_both(dims):
     assert kinds(trace_exported(calls, x)) == [pool(True, dims), pool(False, dims), SAME]
     without_rows = inputs((3, *[4] * dims))  # what would be channels are positions there
     assert kinds(trace(calls, without_rows)) == [UNKNOWN, UNKNOWN, SAME]
-    assert not any(kind == "pool" for kind, _ in kinds(trace_exported(calls, without_rows)))
+    assert not any(isinstance(operation, Pool) for operation in kinds(trace_exported(calls, without_rows)))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +197,7 @@ def test_pools_of_one_and_three_axes_are_known_to_both(dims):
         (lambda x, y: torch.zeros(x.shape), [UNKNOWN, UNKNOWN]),
         (lambda x, y: torch.zeros(x.shape[1:]), [UNKNOWN, UNKNOWN, UNKNOWN]),
         (lambda x, y: torch.zeros(x.size(y.size(0))), [size(0), size(2), UNKNOWN]),
-        (lambda x, y: x.permute(x.ndim - 1, 0, 1, 2), [size(), UNKNOWN, ("permute", {"dims": [3, 0, 1, 2]})]),
+        (lambda x, y: x.permute(x.ndim - 1, 0, 1, 2), [size(), UNKNOWN, Permute((3, 0, 1, 2))]),
         (lambda x, y: x.mean(x.ndim - 1), [size(), UNKNOWN, mean([3], False)]),
         (lambda x, y: x * x.shape[1], [size(1), UNKNOWN, UNKNOWN]),  # a number that was computed may change
         (lambda x, y: x * float(y.sum()), None),
@@ -201,9 +220,9 @@ def test_conversions_between_floating_point_dtypes_are_no_step_and_others_are(wa
 
 def test_arithmetic_with_lengths_is_not_arithmetic_with_tensors():
     steps = trace(Calls(lambda x, y: x[: -x.size(0) * 2 + 5]), inputs())
-    lengths = [step for step in steps if step.kind == "unknown"]
+    lengths = [step for step in steps if isinstance(step.operation, Unknown)]
     assert [step.inputs for step in lengths[:2]] == [(), ()]
-    assert ("scale", {"factor": 2.0}) not in kinds(steps)
+    assert scale(2.0) not in kinds(steps)
 
 
 # --- in place
@@ -223,7 +242,7 @@ def test_a_sum_in_place_is_a_sum_where_nobody_looks_at_what_was_there():
     assert kinds(trace_exported(Calls(fresh), inputs())) == expected
 
 
-CHANGED = ("unknown", {"why": "is changed in place"})
+CHANGED = unknown(Reason.CHANGED)
 
 
 def read_later(x, y):
@@ -239,13 +258,13 @@ def read_later(x, y):
 def test_who_reads_after_a_sum_in_place_reads_the_sum(way):
     steps = way(Calls(read_later), inputs())
     made = {step.output.name: step for step in steps if step.output is not None}
-    (total,) = [step for step in steps if step.kind == "add"]
-    first, second = [step for step in steps if step.options == {"factor": -1.0}]
+    (total,) = [step for step in steps if isinstance(step.operation, Add)]
+    first, second = [step for step in steps if step.operation == scale(-1.0)]
     assert total.in_place
     assert CHANGED not in kinds(steps)
     assert second.inputs == (total.output,)
     assert first.inputs[0] is not total.output
-    assert made[first.inputs[0].name].options == {"factor": 2.0}
+    assert made[first.inputs[0].name].operation == scale(2.0)
 
 
 def view_of_it(x, y):
@@ -281,7 +300,7 @@ def part_of_it(x, y):
 )
 def test_whatever_else_writes_into_memory_pins_what_lies_there(f):
     steps = trace(Calls(f), inputs())
-    (writing,) = [step for step in steps if step.options == CHANGED[1]]
+    (writing,) = [step for step in steps if step.operation == CHANGED]
     assert writing.inputs
     if f is not view_of_it and "data" not in f.__code__.co_names:
         assert kinds(trace_exported(Calls(f), inputs())).count(CHANGED) == 1
@@ -289,9 +308,9 @@ def test_whatever_else_writes_into_memory_pins_what_lies_there(f):
 
 def test_a_part_that_is_written_into_pins_the_whole():
     steps = trace_exported(Calls(part_of_it), inputs())
-    doubled = next(step for step in steps if step.kind == "scale")
-    assert any(doubled.output in step.inputs for step in steps if step.options == CHANGED[1])
-    (output,) = [step for step in steps if step.kind == "output"]
+    doubled = next(step for step in steps if isinstance(step.operation, Scale))
+    assert any(doubled.output in step.inputs for step in steps if step.operation == CHANGED)
+    (output,) = [step for step in steps if isinstance(step.operation, Output)]
     assert doubled.output not in output.inputs
 
 
@@ -308,7 +327,7 @@ def test_what_a_model_keeps_is_an_output_and_stays_away_from_the_model():
             return h + 1
 
     model = Keeps()
-    kept = {step.name for step in trace(model, inputs()) if step.options.get("why") == "is kept on the model"}
+    kept = {step.name for step in trace(model, inputs()) if step.operation == unknown(Reason.KEPT)}
     assert kept == {"last", "pair['y']", "all[0]"}
     assert model.all == []
     assert not hasattr(model, "last")
@@ -349,22 +368,22 @@ def hooked(module, pre=False):
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
-        (nn.Linear(2, 2), ("linear", {})),
-        (Subclass(2, 2), ("linear", {})),
-        (Overrides(2, 2), ("unknown", {"why": "has a forward of its own"})),
-        (with_forward(nn.Linear(2, 2)), ("unknown", {"why": "has a forward of its own"})),
-        (hooked(nn.Linear(2, 2)), ("unknown", {"why": "has hooks"})),
-        (hooked(nn.Linear(2, 2), pre=True), ("unknown", {"why": "has hooks"})),
-        (parametrized(), ("unknown", {"why": "is parametrized"})),
-        (nn.Conv1d(2, 2, 3), ("conv", {})),
-        (nn.Conv2d(2, 2, 3), ("conv", {})),
-        (nn.Conv3d(2, 2, 3), ("conv", {})),
+        (nn.Linear(2, 2), Linear),
+        (Subclass(2, 2), Linear),
+        (Overrides(2, 2), unknown(Reason.OWN_FORWARD)),
+        (with_forward(nn.Linear(2, 2)), unknown(Reason.OWN_FORWARD)),
+        (hooked(nn.Linear(2, 2)), unknown(Reason.HOOKS)),
+        (hooked(nn.Linear(2, 2), pre=True), unknown(Reason.HOOKS)),
+        (parametrized(), unknown(Reason.PARAMETRIZED)),
+        (nn.Conv1d(2, 2, 3), Convolution),
+        (nn.Conv2d(2, 2, 3), Convolution),
+        (nn.Conv3d(2, 2, 3), Convolution),
         (nn.ConvTranspose2d(2, 2, 3), UNKNOWN),
         (
             nn.Conv2d(2, 2, 3, groups=2),
-            ("unknown", {"why": "is a grouped convolution, which ties channels together"}),
+            unknown(Reason.GROUPED),
         ),
-        (nn.Embedding(3, 2), ("embedding", {})),
+        (nn.Embedding(3, 2), Embedding),
         (nn.Embedding(3, 2, max_norm=1.0), UNKNOWN),
         (nn.Embedding(3, 2, sparse=True), UNKNOWN),
         (nn.Identity().train(), SAME),
@@ -384,21 +403,22 @@ def hooked(module, pre=False):
         (nn.AdaptiveAvgPool2d(1), pool(False)),
         (nn.AdaptiveAvgPool3d(1), pool(False, 3)),
         (nn.MaxPool1d(2), UNKNOWN),
-        (nn.LayerNorm(3), ("norm", {})),
+        (nn.LayerNorm(3), Norm),
         (nn.LayerNorm((2, 3)), UNKNOWN),
-        (nn.RMSNorm(3), ("norm", {})),
+        (nn.RMSNorm(3), Norm),
         (nn.RMSNorm((2, 3)), UNKNOWN),
         (nn.GroupNorm(1, 3), UNKNOWN),
         (nn.BatchNorm1d(3), UNKNOWN),
-        (radnet.Squash(), ("radial", {})),
-        (radnet.Radial(torch.tanh), ("radial", {})),
-        (Own(), ("unknown", {"why": "has a forward of its own"})),
+        (radnet.Squash(), Radial),
+        (radnet.Radial(torch.tanh), Radial),
+        (Own(), unknown(Reason.OWN_FORWARD)),
         (nn.ReLU(), UNKNOWN),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_modules_are_known_by_their_class_if_nothing_else_runs(module, expected):
-    assert module_kind(module) == expected
+    found = operation_of_module(module)
+    assert isinstance(found, expected) if isinstance(expected, type) else found == expected
 
 
 def test_a_layer_that_is_given_more_than_one_tensor_is_not_known():
@@ -410,7 +430,7 @@ def test_a_layer_that_is_given_more_than_one_tensor_is_not_known():
         def forward(self, x, y):
             return self.bilinear(x, y), self.linear(input=x)
 
-    assert kinds(trace(Pair().double(), inputs())) == [("unknown", {"why": "is called with more than one tensor"})] * 2
+    assert kinds(trace(Pair().double(), inputs())) == [unknown(Reason.SEVERAL_TENSORS)] * 2
 
 
 def test_parameters_and_whole_modules_have_their_paths():
@@ -425,15 +445,15 @@ def test_parameters_and_whole_modules_have_their_paths():
 
     for way in (trace, trace_exported):
         steps = way(Parts(), inputs())
-        found = [(step.kind, step.path, len(step.inputs)) for step in steps if step.path]
-        assert found == [("parameter", "p", 0), ("radial", "rho", 1), ("radial", "rho", 1)]
-        assert [step.made.shape for step in steps if step.kind == "radial"] == [(2, 3, 4, 4)] * 2
-        assert steps[-1].kind == "output"
+        found = [(type(step.operation), step.path, len(step.inputs)) for step in steps if step.path]
+        assert found == [(Parameter, "p", 0), (Radial, "rho", 1), (Radial, "rho", 1)]
+        assert [step.made.shape for step in steps if isinstance(step.operation, Radial)] == [(2, 3, 4, 4)] * 2
+        assert isinstance(steps[-1].operation, Output)
 
 
 def test_a_step_that_makes_nothing_says_so():
     with pytest.raises(ValueError, match="^layer gives no tensor; compress needs layers that do$"):
-        Step("linear", "layer", (), None).made  # noqa: B018
+        Step(SAME, "layer", (), None).made  # noqa: B018
 
 
 # --- norm layers of other libraries

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import radnet
-from radnet.compression.certificate import Certificate
-from radnet.compression.general import affine_hull
+from radnet.compression.judging.certificate import Certificate
 from radnet.compression.model import ModelCompression, multiply_adds, parameters, stored_bytes
 from radnet.compression.picture import Edge, draw
+from radnet.compression.pipeline import affine_hull
 from radnet.compression.result import Compression, interleaved_times
 from test_compress_any import Stream, compressed, normal, widths
 

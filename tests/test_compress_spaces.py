@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import radnet
-from radnet.compression.graph import padded_with_zeros
+from radnet.compression.operations.convolution import padded_with_zeros
 from test_compress_any import compressed, normal, widths
 
 
@@ -148,7 +148,7 @@ def test_constants_go_along(f):
 
 def compressed_or_nan(model, x):
     """Dividing by zero leaves nothing to compare: only the analysis is asked then."""
-    from radnet.compression.general import compress_model
+    from radnet.compression.pipeline import compress_model
 
     return compress_model(model.double().eval(), (x,))
 
@@ -680,7 +680,7 @@ def test_short_columns_survive_layers_that_make_them_long_again():
         first.weight.copy_(direction * torch.tensor([1.0, 1e-12], dtype=torch.float64))
         second.weight.copy_(torch.randn(20, 2, dtype=torch.float64) * torch.tensor([1.0, 1e12]) @ direction.mT)
     model = nn.Sequential(first, second, radnet.Squash(), nn.Linear(20, 2)).double().eval()
-    from radnet.compression.general import compress_model
+    from radnet.compression.pipeline import compress_model
 
     small = compress_model(model, (normal(6, 2),)).network
     assert [small[0].out_features, small[1].out_features] == [2, 2]
@@ -729,7 +729,7 @@ def test_what_cancels_costs_no_dimension_and_what_is_small_does(f, expected):
 
 def test_tiny_pieces_of_a_rank_are_not_mixed_with_large_ones():
     """More columns than the space has room for, of sizes 1 and 1e-12: both stay in the span to their last digits."""
-    from radnet.compression.spans import AffineSet, Part
+    from radnet.compression.spaces.spans import AffineSet, Part
 
     torch.manual_seed(3)
     U = torch.linalg.qr(torch.randn(12, 4, dtype=torch.float64))[0]

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ..running import Call, copied, run
-from .bases import SpaceReport
-from .bounds import Bound
-from .certificate import Certificate
+from .bounds.bound import Bound
+from .judging.certificate import Certificate
+from .operations import work_of
 from .picture import Edge, draw
 from .result import Row, in_columns, interleaved_times, timed_row
+from .spaces.bases import SpaceReport
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -127,12 +128,10 @@ def multiply_adds(model: nn.Module, inputs: Sequence[Any]) -> int:
 def _counting(model: nn.Module) -> Iterator[list[int]]:
     counts: list[int] = []
 
-    def count(m: Any, _: Any, output: Tensor) -> None:
-        each = m.weight[0].numel()
-        counts.append(output.numel() * each)
+    def count(m: nn.Module, _: object, output: object) -> None:
+        counts.append(work_of(m, output) if isinstance(output, Tensor) else 0)
 
-    layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd)]
-    handles = [m.register_forward_hook(count) for m in layers]
+    handles = [m.register_forward_hook(count) for m in model.modules()]
     try:
         yield counts
     finally:

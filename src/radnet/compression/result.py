@@ -20,8 +20,8 @@ from ..linalg import pad
 from ..network import NetworkT, RadNet
 from ..running import copied
 from ..symmetry import OrthogonalAction
-from .certificate import Certificate
 from .chain import ReducedChain, complete_bases, transform
+from .judging.certificate import Certificate
 
 Row = tuple[str, str, str, str]  # of a report: a name, before, after, a remark
 

@@ -8,11 +8,11 @@ import torch
 from torch import fx, nn
 
 from ..running import Call
-from .bases import Layout
-from .features import Feature
-from .graph import Analysis
-from .memory import Step
-from .program import ModelTracer, absent
+from .program import Step
+from .spaces.bases import Layout
+from .spaces.features import Feature
+from .spaces.follow import Analysis
+from .tracing.fx import ModelTracer, absent
 
 
 def rewritten(
@@ -32,7 +32,7 @@ def rewritten(
     tracer = ModelTracer()
     graph = tracer.trace(model, absent(model, call))
     made = [step.output for step in steps if step.output is not None]
-    features = {value.name: feature for value in made if (feature := analysis.features.get(value)) is not None}
+    features = {value.name: feature for value in made if (feature := analysis.of.get(value)) is not None}
     shapes = {value.name: value.shape for value in made}
     for node in list(graph.nodes):
         feature = features.get(node.name)

@@ -1,8 +1,9 @@
 """Whether a module may be taken for what its class says: the one place that decides it.
 
-A layer's class promises a formula. The promise is void if something else runs when the layer is called (hooks, a
-forward of its own, also one set on the instance), if a parameter is not an ordinary one (parametrized, pruned, a tensor
-subclass), or if the class itself was patched after this file was imported.
+A layer's class promises a formula; `operations` says which classes are known. The promise is void if something else
+runs when the layer is called (hooks, a forward of its own, also one set on the instance), if a parameter is not an
+ordinary one (parametrized, pruned, a tensor subclass), or if the class, or a function of torch's that it calls, was
+patched after it was trusted.
 """
 
 from __future__ import annotations
@@ -19,45 +20,48 @@ from torch.nn.modules import module as torch_module
 from ..activations import Identity, RadialActivation
 from ..network import RadNet
 from ..threads import in_this_thread
-from .folded import FoldedBatchNorm
+from .reasons import Cause, Reason
 
 #: what runs when a module is called, or stands between a name and its value
 _CALLED = (
     "forward", "__call__", "_call_impl", "_wrapped_call_impl", "_conv_forward", "__getattr__", "__getattribute__",
 )  # fmt: skip
 
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
-ADAPTIVE_POOLS = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
-DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-KNOWN: tuple[type[nn.Module], ...] = (
-    nn.Linear, nn.Embedding, nn.Identity, FoldedBatchNorm, nn.Flatten, nn.RMSNorm, nn.LayerNorm,
-    *CONVOLUTIONS, *POOLS, *ADAPTIVE_POOLS, *DROPOUTS, *BATCH_NORMS,
-)  # fmt: skip
+#: by class: what runs when a layer of it is called, as it was when the class was first trusted
+_AS_DEFINED: dict[type[nn.Module], dict[str, object]] = {}
+#: what trusted layers call, as it was then
+_AS_IMPORTED: dict[str, object] = {}
 
 
-def _definitions(cls: type) -> dict[str, Any]:
+def _definitions(cls: type) -> dict[str, object]:
     return {name: in_this_thread(inspect.getattr_static(cls, name, None)) for name in _CALLED}
 
 
-_CLASSES: tuple[type[nn.Module], ...] = (*KNOWN, RadialActivation, RadNet)
-_AS_DEFINED = {cls: _definitions(cls) for cls in _CLASSES}
+def trust(cls: type[nn.Module], calls: Sequence[str] = ()) -> None:
+    """Let a class stand for what it is now; ``calls`` are the functions of torch.nn.functional that it calls."""
+    _AS_DEFINED.setdefault(cls, _definitions(cls))
+    for name in calls:
+        _AS_IMPORTED.setdefault(name, getattr(F, name))
 
 
-#: what the known layers call
-_FUNCTIONS = (
-    "linear", "conv1d", "conv2d", "conv3d", "embedding", "layer_norm", "rms_norm", "batch_norm", "dropout",
-    "avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-    "pad",
-)  # fmt: skip
-_AS_IMPORTED = {name: getattr(F, name) for name in _FUNCTIONS}
+def distrust(cls: type[nn.Module]) -> None:
+    """Take that back."""
+    _AS_DEFINED.pop(cls, None)
 
 
-def class_of(m: nn.Module, classes: Sequence[type[nn.Module]] = KNOWN) -> type[nn.Module] | None:
+def is_trusted(cls: type[nn.Module]) -> bool:
+    """Whether a class stands for what it was."""
+    return cls in _AS_DEFINED
+
+
+for _cls in (RadialActivation, RadNet):
+    trust(_cls)
+
+
+def class_of(m: nn.Module, classes: Sequence[type[nn.Module]]) -> type[nn.Module] | None:
     """The class among ``classes`` that m may be taken for; None if there is none.
 
-    >>> class_of(nn.Linear(2, 3)), class_of(nn.ReLU())
+    >>> class_of(nn.Linear(2, 3), (nn.Linear,)), class_of(nn.ReLU(), (nn.Linear,))
     (<class 'torch.nn.modules.linear.Linear'>, None)
     """
     return next((cls for cls in classes if isinstance(m, cls) and why_not(m, cls) is None), None)
@@ -76,23 +80,23 @@ def stands_for(m: nn.Module, cls: type[nn.Module]) -> bool:
     return isinstance(m, cls) and why_not(m, cls) is None
 
 
-def why_not(m: nn.Module, cls: type[nn.Module]) -> str | None:
+def why_not(m: nn.Module, cls: type[nn.Module]) -> Cause | None:
     """What keeps an instance of ``cls`` from being taken for one; None if nothing does."""
     if has_hooks(m):
-        return "has hooks"
+        return Cause(Reason.HOOKS)
     if any(getattr(F, name) is not function for name, function in _AS_IMPORTED.items()):
-        return "calls a function of torch.nn.functional that was replaced"
+        return Cause(Reason.REPLACED)
     if hasattr(m, "parametrizations"):
-        return "is parametrized"
+        return Cause(Reason.PARAMETRIZED)
     if _runs_something_else(m, cls):
-        return "has a forward of its own"
+        return Cause(Reason.OWN_FORWARD)
     for name, p in m._parameters.items():
         if p is not None and type(p) is not nn.Parameter:
-            return f"has a {name} that is a {type(p).__name__}"
+            return Cause(Reason.ODD_PARAMETER, f"{name} that is a {type(p).__name__}")
         if _hidden(m, name):
-            return f"has a {name} that is computed"
+            return Cause(Reason.ODD_PARAMETER, f"{name} that is computed")
     if any(name not in m._parameters for name in ("weight", "bias") if name in _own_parameters(cls)):
-        return "has a weight or bias that is computed"
+        return Cause(Reason.ODD_PARAMETER, "weight or bias that is computed")
     return None
 
 

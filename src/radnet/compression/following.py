@@ -1,0 +1,104 @@
+"""The programs of a model along every way that it takes, traced once and once more after norm layers were folded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ..errors import InvalidValue
+from ..running import Call
+from .folding import fold
+from .judging.exploring import Explored, Explorer
+from .program import Step, Unknown
+from .reasons import Cause, Reason
+from .recording import Log, missing
+from .shipping import as_shipped
+from .tracing.exported import export_recorded
+from .tracing.fx import trace_recorded
+
+
+class Follower:
+    """Traces a copy of a model along every way that it is known to take, each once, and folds its norm layers."""
+
+    def __init__(self, explored: Explored, explorer: Explorer, rewrite: bool) -> None:
+        self.explored, self.explorer, self.rewrite = explored, explorer, rewrite
+        explorer.release()
+        self._begin("torch.fx")
+
+    def _begin(self, way: str) -> None:
+        self.way, self.model = way, self.explored.precision.copy(self.explorer.model)
+        self._found: list[list[Step]] = []
+        self._folded = False
+        self.kept: Mapping[str, Cause] = {}  # norm layers that could not be folded, and why
+
+    def programs(self) -> list[list[Step]]:
+        """The steps along each way, with all norm layers folded that can be; traced again after every fold."""
+        while True:
+            programs = self._traced_programs()
+            folded = fold(self.model, [step for steps in programs for step in steps])
+            if not folded.any:
+                self.kept = folded.kept
+                return programs
+            self._found, self._folded = (
+                [],
+                True,
+            )  # the copy has changed: what runs is no longer what ran in the original
+
+    def _traced_programs(self) -> list[list[Step]]:
+        """By torch.fx where it sees what runs, by torch.export where it does not."""
+        if self.way == "torch.export":
+            self._follow(self._exported)
+        else:
+            try:
+                self._follow(self._traced)
+            except InvalidValue as error:
+                if self.rewrite:
+                    raise
+                self._turn_to_export(error)
+        return [_without_loops(steps, self.explored.looped) for steps in self._found]
+
+    def _turn_to_export(self, why: InvalidValue) -> None:
+        self.explorer.climb(self.explored)
+        self.explorer.release()
+        self._begin("torch.export")
+        try:
+            self._follow(self._exported)
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise InvalidValue(f"{why}; nor can torch.export ({type(error).__name__}: {reason})") from why
+
+    def restart(self) -> None:
+        """Begin with a fresh copy: along a new way a layer may be another function, and must not have been folded."""
+        self._begin(self.way)
+
+    def _follow(self, trace: Callable[[Call, Log], list[Step]]) -> None:
+        ways = list(zip((self.explored.base, *self.explored.ways), self.explored.logs, strict=True))
+        for call, log in ways[len(self._found) :]:
+            self._found.append(trace(call, log))
+
+    def _traced(self, call: Call, log: Log) -> list[Step]:
+        traced = trace_recorded(self.model, call, self.explored.precision)
+        if not self._folded and traced.log != log:
+            raise InvalidValue(
+                f"{type(self.model).__name__} cannot be traced: while torch.fx looks, its forward does something else "
+                "than when it runs"
+            )
+        return traced.steps
+
+    def _exported(self, call: Call, log: Log) -> list[Step]:
+        try:
+            traced = export_recorded(self.model, self.explored.precision.inputs(call))
+        except Exception:  # it insists on a dtype: follow it in its own
+            traced = export_recorded(as_shipped(self.model, self.explorer.model), call, self.model)
+        unseen = missing(log, traced.log)
+        if not self._folded and unseen:
+            raise InvalidValue(f"while it looks, {min(unseen)} does not run, which does otherwise")
+        return traced.steps
+
+
+def _without_loops(steps: Sequence[Step], looped: set[str]) -> list[Step]:
+    """The steps with those of modules that are called in a loop of varying length as unknown ones.
+
+    What can stand there would have to be a fixed point of the loop; so nothing is said of it, and it stays as it is.
+    """
+    loop = Unknown(Cause(Reason.LOOP))
+    return [Step(loop, step.name, step.inputs, step.output) if step.path in looped else step for step in steps]

@@ -1,0 +1,1 @@
+"""Whether two models are the same function: what is tried, how it is compared, what is certified."""

@@ -1,0 +1,107 @@
+"""The certificate: what was measured of two models, and the verdict; `judging` makes it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...measuring import ULPS
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Measured gaps between two networks.
+
+    Attributes
+    ----------
+    rows : int
+        Inputs given.
+    dtype : str
+        The dtype the networks ship in.
+    max_gap, mean_gap : float
+        ``|F - F_red|`` in that dtype.
+    max_gap64, mean_gap64 : float
+        The same in float64: of the functions, not of their rounded evaluation.
+    scale : float
+        ``max |F|`` over the inputs.
+    ulps : float
+        ``max_gap`` in units of ``eps * scale``.
+    conditioning : float
+        The largest D(x) that was needed: how far F moves when weights, biases and x move by one ulp; 0 if no row
+        needed that excuse.
+    rows_at_jump : int
+        Rows with a hidden norm within 64 eps of a jump of its profile (Step-ReLU at 1); they are drawn anew, since
+        there two runs of the *same* network may differ. So may they, and these rows count here, where `compress` finds
+        that rounding alone moves F by more than 1e-10 of its size.
+    rows_ill_conditioned : int
+        Rows whose gap is above 64 eps of their size but within 10 D(x).
+    rows_failed : int
+        Rows whose gap nothing excuses, those where F is not finite included.
+    rows_not_finite : int
+        Rows where F overflows in the dtype that ships, or NaN and infinity do not stand in the same places.
+    rows_judged : int
+        Rows that were compared, those of other inputs included.
+    rounding : float
+        What the dtype that ships does to the original by itself: ``max |F - F_float64|``.
+    judged_in : str
+        "float64", or the dtype of the models where they do not run in float64.
+    tried : tuple of str
+        The other inputs that were compared: other scales, numbers of rows, lengths, arguments.
+    failures : tuple of str
+        Where and by how much the functions differ.
+    """
+
+    rows: int
+    dtype: str
+    max_gap: float
+    mean_gap: float
+    max_gap64: float
+    mean_gap64: float
+    scale: float
+    ulps: float
+    conditioning: float
+    rows_at_jump: int
+    rows_ill_conditioned: int
+    rows_failed: int
+    rows_not_finite: int
+    rows_judged: int
+    rounding: float
+    judged_in: str = "float64"
+    tried: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+    @property
+    def lossless(self) -> bool:
+        """Whether rows were judged, and every one is within 64 eps of its size or a multiple of D(x), in float64."""
+        return self.rows_failed == 0 and self.rows_judged > 0 and not self.failures
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {**asdict(self), "lossless": self.lossless}
+
+    def __str__(self) -> str:
+        verdict = "lossless" if self.lossless else f"NOT lossless: {self.rows_failed} rows beyond rounding"
+        if not self.lossless and self.rows_judged == 0:
+            verdict = "NOT judged: every row is at a jump of a profile"
+        lines = [
+            f"{verdict}, on {self.rows} inputs",
+            f"  gap in {self.judged_in:<9} max {self.max_gap64:.3g}, mean {self.mean_gap64:.3g}",
+            f"  gap in {self.dtype:<9} max {self.max_gap:.3g}, mean {self.mean_gap:.3g}; "
+            f"rounding alone moves the original by up to {self.rounding:.3g}",
+            f"  max|F| {self.scale:.3g}",
+        ]
+        lines += [f"  {failure}" for failure in self.failures[:3]]
+        if self.tried:
+            lines.append(f"  judged too: {', '.join(self.tried)}")
+        if self.judged_in != "float64":
+            lines.append(f"  the models do not run in float64, so equality is judged in {self.judged_in}")
+        if self.rows_ill_conditioned:
+            lines.append(
+                f"  {self.rows_ill_conditioned} rows above {ULPS} eps, within a multiple of what one ulp does (up to "
+                f"{self.conditioning:.3g})"
+            )
+        if self.rows_not_finite:
+            lines.append(f"  {self.rows_not_finite} rows where F itself is not finite, or the other is not alike")
+        if self.rows_at_jump:
+            lines.append(f"  {self.rows_at_jump} rows at a jump of the profile, drawn anew")
+        return "\n".join(lines)
