@@ -23,12 +23,13 @@ from torch import Tensor, nn
 import radnet
 from radnet.compression.chain import qr_compress
 from radnet.compression.judging.judge import judge
-from radnet.compression.pipeline import compress_model
+from radnet.compression.pipeline import Wish, compress_model, follower_of, made_smaller
 from radnet.compression.program import Step
 from radnet.compression.spaces.bases import lay_out
 from radnet.compression.spaces.follow import Analysis
 from radnet.compression.surgery import changes
 from radnet.compression.tracing.fx import trace
+from radnet.running import Call
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,10 @@ def main() -> None:
     with torch.no_grad():
         for name, case in cases().items():
             steps, parameters = trace(case.model, (case.x,)), dict(case.model.named_parameters())
-            smaller = compress_model(case.model, (case.x,))
-            judged: Any = {"shipped": smaller.network, "explored": smaller.explored}
+            wish = Wish(case.model, Call((case.x,)))
+            follower = follower_of(wish)
+            smaller = made_smaller(wish, follower)
+            judged: Any = {"shipped": smaller.network, "explored": follower.explored}
             timed: dict[str, Callable[[], object]] = {
                 "forward": case.forward,
                 "analysis": partial(analysed, steps, parameters),

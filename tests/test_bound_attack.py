@@ -95,6 +95,9 @@ class Images(nn.Module):
             {"kernel_size": 3, "dilation": 2, "padding": 2},
         )
         self.second = conv(a, b, **second, bias=coin(rng), padding_mode=mode)
+        if coin(rng, 0.25):
+            up = (nn.ConvTranspose1d, nn.ConvTranspose2d)[self.dims - 1]
+            self.second = up(a, b, pick(rng, 1, 2, 3), stride=pick(rng, 1, 2), bias=coin(rng))
         self.rho2 = rho(rng, 1, b) if coin(rng, 0.7) else nn.Identity()
         pool = (nn.AvgPool1d, nn.AvgPool2d)[self.dims - 1]
         adaptive = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d)[self.dims - 1]

@@ -20,6 +20,7 @@ from radnet.compression.operations.radial import Radial
 from radnet.compression.operations.same import Same
 from radnet.compression.operations.shape import Flatten, Permute, SizeOf, Slice
 from radnet.compression.operations.table import Embedding, Parameter
+from radnet.compression.operations.transposed import TransposedConvolution
 from radnet.compression.program import Step, Unknown
 from radnet.compression.reasons import Cause, Reason
 from radnet.compression.rms_norms import rms_norm
@@ -378,7 +379,10 @@ def hooked(module, pre=False):
         (nn.Conv1d(2, 2, 3), Convolution),
         (nn.Conv2d(2, 2, 3), Convolution),
         (nn.Conv3d(2, 2, 3), Convolution),
-        (nn.ConvTranspose2d(2, 2, 3), UNKNOWN),
+        (nn.ConvTranspose1d(2, 2, 3), TransposedConvolution),
+        (nn.ConvTranspose2d(2, 2, 3), TransposedConvolution),
+        (nn.ConvTranspose3d(2, 2, 3), TransposedConvolution),
+        (nn.ConvTranspose2d(2, 2, 3, groups=2), unknown(Reason.GROUPED)),
         (
             nn.Conv2d(2, 2, 3, groups=2),
             unknown(Reason.GROUPED),

@@ -742,3 +742,46 @@ def test_tiny_pieces_of_a_rank_are_not_mixed_with_large_ones():
     outside = short - U[:, 2:] @ (U[:, 2:].mT @ short)
     assert short.shape[1] == 2
     assert outside.norm() <= 1e-13 * short.norm()
+
+
+# --- transposed convolutions
+
+UPWARD = ({}, {"stride": 2}, {"stride": 2, "padding": 1, "output_padding": 1}, {"dilation": 2}, {"bias": False})
+
+
+@pytest.mark.parametrize("options", UPWARD, ids=str)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_a_transposed_convolution_needs_a_direction_for_each_tap_and_channel(dims, options):
+    """Three channels arrive (two and a constant), each of 2^dims taps reaches a position or not."""
+    conv, up = getattr(nn, f"Conv{dims}d"), getattr(nn, f"ConvTranspose{dims}d")
+    layers = (
+        conv(2, 40, 1),
+        radnet.Squash(dim=1),
+        up(40, 64, 2, **options),
+        radnet.RadialSigmoid(dim=1),
+        conv(64, 2, 1),
+    )
+    model = nn.Sequential(*layers).double().eval()
+    c = radnet.compress(model, normal(6, 2, *[5] * dims))
+    assert [s.after for s in c.spaces] == [3, 3 * 2**dims + (options != {"bias": False}), 2]
+    assert (c.network[2].in_channels, c.network[2].out_channels) == (3, c.spaces[1].after)
+    for shape in ([6] * dims, [1] * dims):
+        x = normal(3, 2, *shape)
+        assert torch.allclose(c.network(x), model(x), rtol=0, atol=1e-12)
+
+
+def test_constants_that_transposed_convolutions_read_are_not_taken_for_uniform():
+    """Without an activation between, the constant of a stream is added by readers; here it does not reach everywhere."""
+    torch.manual_seed(0)
+    layers = (nn.Conv2d(2, 40, 1), nn.ConvTranspose2d(40, 30, 3, stride=2), nn.Conv2d(30, 2, 3, padding=1))
+    c = radnet.compress(nn.Sequential(*layers).double(), normal(4, 2, 4, 4))
+    assert c.certificate.lossless
+    assert c.spaces[0].after == 3
+    twice = nn.Sequential(nn.ConvTranspose2d(2, 20, 2), nn.ConvTranspose2d(20, 20, 2, stride=2), radnet.Squash(dim=1))
+    assert radnet.compress(twice.double(), normal(4, 2, 4, 4)).certificate.lossless
+
+
+def test_a_transposed_convolution_reads_channels_and_nothing_else():
+    c = radnet.compress(nn.Sequential(nn.Linear(4, 8), nn.ConvTranspose1d(3, 2, 2)).double(), normal(6, 3, 4))
+    assert c.spaces[0].reason is radnet.compression.Reason.OTHER_AXIS
+    assert c.spaces[0].why == "1 reads another axis than the one that is followed"

@@ -22,7 +22,7 @@ from .judging.given import undisturbed
 from .judging.judge import verify
 from .model import ModelCompression
 from .operations import register, unregister
-from .pipeline import compress_any, compress_chain
+from .pipeline import Wish, compress_any, compress_chain
 from .program import Operation, Step
 from .reasons import Reason
 from .result import Compression
@@ -134,7 +134,7 @@ def compress(
         try:
             if data is None and tol is None and not rewrite and is_chain(model):
                 return compress_chain(model, call, generator)
-            return compress_any(model, call, tol, data, rewrite, generator)
+            return compress_any(Wish(model, call, tol, data, rewrite, generator))
         except RadNetError:
             raise
         except Exception as error:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ..errors import InvalidValue
 from ..running import Call
 from .folding import fold
 from .judging.exploring import Explored, Explorer
-from .program import Step, Unknown
+from .operations import is_registered
+from .program import Operation, Step, Unknown
 from .reasons import Cause, Reason
 from .recording import Log, missing
 from .shipping import as_shipped
@@ -22,6 +24,7 @@ class Follower:
     def __init__(self, explored: Explored, explorer: Explorer, rewrite: bool) -> None:
         self.explored, self.explorer, self.rewrite = explored, explorer, rewrite
         explorer.release()
+        self.distrusted: frozenset[type[Operation]] = frozenset()  # operations whose word is not taken
         self._begin("torch.fx")
 
     def _begin(self, way: str) -> None:
@@ -54,7 +57,19 @@ class Follower:
                 if self.rewrite:
                     raise
                 self._turn_to_export(error)
-        return [_without_loops(steps, self.explored.looped) for steps in self._found]
+        return [[self._trusted(step) for step in _without_loops(steps, self.explored.looped)] for steps in self._found]
+
+    def registered(self) -> dict[type[Operation], set[str]]:
+        """The operations of the user's own that the model has, and where."""
+        found: dict[type[Operation], set[str]] = {}
+        for step in (step for steps in self._found for step in steps):
+            if is_registered(step.operation):
+                found.setdefault(type(step.operation), set()).add(step.path or step.name)
+        return found
+
+    def _trusted(self, step: Step) -> Step:
+        distrusted = type(step.operation) in self.distrusted
+        return replace(step, operation=Unknown(module=step.module)) if distrusted else step
 
     def _turn_to_export(self, why: InvalidValue) -> None:
         self.explorer.climb(self.explored)

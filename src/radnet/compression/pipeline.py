@@ -5,7 +5,7 @@
     layout   = lay_out(analysis, ...)                   bases           (spaces.bases, spaces.growing, spaces.ties)
     found    = changes(analysis, layout)                change          (surgery, operations)
     install(small, found, ...)                          install         (surgery, rewriting)
-    certify(model, ...)                                 certify         (certifying, judging)
+    certified(model, ...)                               certify         (certifying, judging)
 
 Each pass returns a value, and none writes into what an earlier one returned. docs/architecture.md draws the way.
 """
@@ -13,7 +13,7 @@ Each pass returns a value, and none writes into what an earlier one returned. do
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -21,11 +21,12 @@ from torch import Tensor, nn
 
 from ..errors import InvalidValue
 from ..network import NetworkT
-from ..running import Call, as_float64, copied, with_same_parameters
+from ..running import Call, Ran, as_float64, copied, with_same_parameters
 from .bounds.bound import Bound, bound
 from .certifying import certified, explored_by, run_as_stored
 from .chain import qr_compress
 from .following import Follower
+from .judging.certificate import Certificate
 from .judging.exploring import Explored, Explorer
 from .model import ModelCompression
 from .operations.ends import Input
@@ -58,12 +59,6 @@ class Smaller(Generic[ModelT]):
     traced_by: str
     bound: Bound | None
     edges: tuple[Edge, ...]
-    follower: Follower
-
-    @property
-    def explored(self) -> Explored:
-        """What is known of the model."""
-        return self.follower.explored
 
 
 def compress_chain(model: NetworkT, call: Call, generator: torch.Generator) -> Compression[NetworkT]:
@@ -81,72 +76,111 @@ def compress_chain(model: NetworkT, call: Call, generator: torch.Generator) -> C
     return Compression(network, certificate, model, reduced, parameter_versions(model))
 
 
-def compress_any(
-    model: ModelT,
-    call: Call,
-    tol: float | None,
-    data: Tensor | None,
-    rewrite: bool,
-    generator: torch.Generator,
-) -> ModelCompression[ModelT]:
+@dataclass(frozen=True, eq=False)
+class Wish(Generic[ModelT]):
+    """What is to be compressed, and how: the arguments of `compress`."""
+
+    model: ModelT
+    call: Call
+    tol: float | None = None
+    data: Tensor | None = None
+    rewrite: bool = False
+    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+
+
+def compress_any(wish: Wish[ModelT]) -> ModelCompression[ModelT]:
     """Any model: followed, made smaller and certified, again along another way where it was found to differ."""
-    as_stored = run_as_stored(model, call)
-    follower = None
+    as_stored = run_as_stored(wish.model, wish.call)
+    follower = follower_of(wish)
     while True:
-        smaller = compress_model(
-            model, call, tol=tol, data=data, rewrite=rewrite, generator=generator, follower=follower
-        )
-        explored, follower = smaller.explored, smaller.follower
         try:
-            certificate = certified(model, smaller.wide, smaller.network, explored, tol, generator, as_stored)
+            smaller, certificate = _attempt(wish, follower, as_stored)
             break
-        except InvalidValue:  # where it differs the model may do something else: follow it there too
-            new = [tried for tried in explored.differ if tried.call not in (explored.given.call, *explored.ways)]
-            explored.differ = []
-            if new:
-                explored.add_way(new[0].call, new[0].log)
-                follower.restart()
-            elif explored.measured - explored.pinned:
-                explored.pinned = explored.measured
-            else:
-                raise
+        except InvalidValue as error:  # where it differs the model may do something else: follow it there too
+            if not _knows_more(follower):
+                raise _blamed(error, wish, follower, as_stored) from error
     return ModelCompression(
-        smaller.network, certificate, model, smaller.spaces, call.args, smaller.traced_by, smaller.bound, smaller.edges
+        smaller.network,
+        certificate,
+        wish.model,
+        smaller.spaces,
+        wish.call.args,
+        smaller.traced_by,
+        smaller.bound,
+        smaller.edges,
     )
 
 
-def compress_model(
-    model: ModelT,
-    inputs: Sequence[Any] | Call,
-    *,
-    tol: float | None = None,
-    data: Tensor | None = None,
-    rewrite: bool = False,
-    generator: torch.Generator | None = None,
-    follower: Follower | None = None,
-) -> Smaller[Any]:
+def _attempt(wish: Wish[ModelT], follower: Follower, as_stored: Ran) -> tuple[Smaller[ModelT], Certificate]:
+    smaller = made_smaller(wish, follower)
+    return smaller, certified(
+        wish.model, smaller.wide, smaller.network, follower.explored, wish.tol, wish.generator, as_stored
+    )
+
+
+def _knows_more(follower: Follower) -> bool:
+    """Whether a failed attempt showed a way of the model that was not followed, or a shape that must not change."""
+    explored = follower.explored
+    new = [tried for tried in explored.differ if tried.call not in (explored.given.call, *explored.ways)]
+    explored.differ = []
+    if new:
+        explored.add_way(new[0].call, new[0].log)
+        follower.restart()
+    elif explored.measured - explored.pinned:
+        explored.pinned = explored.measured
+    else:
+        return False
+    return True
+
+
+def _blamed(error: InvalidValue, wish: Wish[ModelT], follower: Follower, as_stored: Ran) -> InvalidValue:
+    """The error, with the registered operation that it is the fault of: the one without whose word all is well."""
+    for operation, paths in follower.registered().items():
+        follower.distrusted = frozenset({operation})
+        follower.restart()
+        try:
+            _attempt(wish, follower, as_stored)
+        except InvalidValue:
+            continue
+        where = ", ".join(sorted(paths))
+        return InvalidValue(f"{error}. Without the registered operation {operation.__name__} (at {where}) it does")
+    return error
+
+
+def follower_of(wish: Wish[ModelT]) -> Follower:
+    """What is found out about a model before it is traced, and what will trace it."""
+    explorer = Explorer(wish.model, wish.generator)
+    explored = explorer.explore(
+        wish.call, data=wish.data is not None, exact=wish.tol is None, arguments=not wish.rewrite
+    )
+    return Follower(explored, explorer, wish.rewrite)
+
+
+def compress_model(model: ModelT, inputs: Sequence[Any] | Call) -> Smaller[ModelT]:
+    """A copy of the model with every space in its smallest basis; it is not judged."""
+    wish = Wish(model, inputs if isinstance(inputs, Call) else Call(tuple(inputs)))
+    return made_smaller(wish, follower_of(wish))
+
+
+def made_smaller(wish: Wish[ModelT], follower: Follower) -> Smaller[ModelT]:
     """A copy of the model with every space in its smallest basis; it is not judged yet.
 
     With the follower of an earlier try, what that try found out is not found out again.
     """
-    call = inputs if isinstance(inputs, Call) else Call(tuple(inputs))
-    if follower is None:
-        explorer = Explorer(model, generator if generator is not None else torch.Generator().manual_seed(0))
-        explored = explorer.explore(call, data=data is not None, exact=tol is None, arguments=not rewrite)
-        follower = Follower(explored, explorer, rewrite)
+    model, tol, rewrite = wish.model, wish.tol, wish.rewrite
     programs = follower.programs()
     steps = [step for program in programs for step in program]
     _check_rewritable(model, follower.explored, rewrite)
-    small = with_same_parameters(follower.model)
+    small: ModelT = with_same_parameters(follower.model)
     parameters = dict(small.named_parameters(remove_duplicate=False))
-    analysis = Analysis(steps, parameters, _hulls(steps, data), lengths=tol is not None, kept=follower.kept)
+    analysis = Analysis(steps, parameters, _hulls(steps, wish.data), lengths=tol is not None, kept=follower.kept)
     pins = list(_asked(analysis, follower.explored))
     layout, found = _laid_out(analysis, small, pins, tol=tol, rewrite=rewrite, half=_stored_in_half(model))
-    change = None if tol is None else bound(analysis, layout, steps, call.tensors)
+    change = None if tol is None else bound(analysis, layout, steps, wish.call.tensors)
     install(small, found, analysis, layout)
-    wide = rewritten(small, follower.explored.base, programs[0], analysis, layout) if rewrite else small
+    wide: Any = rewritten(small, follower.explored.base, programs[0], analysis, layout) if rewrite else small
     edges = tuple(_edges(analysis, layout))
-    return Smaller(as_shipped(wide, model), wide, tuple(reports(layout)), follower.way, change, edges, follower)
+    return Smaller(as_shipped(wide, model), wide, tuple(reports(layout)), follower.way, change, edges)
 
 
 def _laid_out(

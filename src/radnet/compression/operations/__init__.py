@@ -2,12 +2,14 @@
 
 A class has everything that is known about its operation (see `Operation`): how it is recognised in a model, by torch.fx
 and by torch.export, what it does to spans and constants, how far it stretches an error, how its parameters change
-basis, why it pins. To teach compression an operation, write such a class and put it into `BUILT_IN`; outside the
-package, `register` it.
+basis, why it pins. To teach compression an operation, write such a class in a file here: the files of this folder are
+looked through. Outside the package, `register` it.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -18,23 +20,19 @@ from ...errors import InvalidType, InvalidValue
 from ..program import FunctionCall, Operation, Unknown
 from ..rms_norms import rms_norm
 from ..trust import class_of, distrust, trust, why_not
-from .arithmetic import Add, Scale
-from .convolution import Convolution
-from .ends import Input, Output
-from .join import Concatenate
-from .linear import Linear
-from .norm import BatchNorm, Norm, NormByHand
-from .pool import Mean, Pool
-from .radial import Radial
-from .same import Same
-from .shape import Flatten, Permute, SizeOf, Slice
-from .table import Embedding, Parameter
+from .norm import Norm
+
+
+def _built_in() -> Iterator[type[Operation]]:
+    """The operations that the files of this folder define."""
+    for file in sorted(found.name for found in pkgutil.iter_modules(__path__)):
+        for value in vars(importlib.import_module(f".{file}", __name__)).values():
+            if isinstance(value, type) and issubclass(value, Operation) and value.__module__ == f"{__name__}.{file}":
+                yield value
+
 
 #: every operation that is known
-BUILT_IN: tuple[type[Operation], ...] = (
-    Linear, Convolution, Embedding, Parameter, Radial, Norm, BatchNorm, NormByHand, Add, Scale, Concatenate, Flatten,
-    Permute, Slice, SizeOf, Pool, Mean, Same, Input, Output,
-)  # fmt: skip
+BUILT_IN: tuple[type[Operation], ...] = tuple(_built_in())
 _registered: list[type[Operation]] = []
 for _kind in BUILT_IN:
     for _cls in _kind.classes:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
+from ...errors import InvalidValue
 from ..program import NOT_EQUIVARIANT, Step, Value
 from ..reasons import Cause, Reason, Why
 from .features import Entries, Feature, Features, Ingredient
@@ -98,12 +99,21 @@ class Analysis:
         self._given: set[Value] = set()  # the inputs of the model
         self._known: dict[tuple[Value, int], Lazy] = {}  # what can stand along an axis that has no basis of its own
         for step in steps:
-            feature = step.operation.follow(step, self)
+            feature = self._followed(step)
             if step.output is not None:
                 self.of[step.output] = feature
             if step.in_place and feature is not None:
                 self.in_place.add(feature)
         self._unite_calls()
+
+    def _followed(self, step: Step) -> Feature | None:
+        try:
+            return step.operation.follow(step, self)
+        except Exception as error:
+            raise InvalidValue(
+                f"{step.who}: the operation {type(step.operation).__name__} does not say what it does "
+                f"({type(error).__name__}: {error})"
+            ) from error
 
     def _unite_calls(self) -> None:
         """A module that is used in several places reads and writes the same coordinates everywhere."""

@@ -1,0 +1,100 @@
+"""nn.ConvTranspose1d, 2d, 3d: every position gives its image, tap by tap, to several others."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from ..bounds.lengths import Lengths, Size, Stretch
+from ..bounds.sizes import Sizes, restricted
+from ..program import Operation, Step, Unknown
+from ..reasons import Cause, Reason, Why
+from ..spaces.bases import Layout
+from ..spaces.coordinates import Change, changed_layer
+from ..spaces.features import Feature
+from ..spaces.follow import Analysis, Use
+from ..spaces.spans import AffineSet, Lazy, double, total
+
+ConvTransposeNd = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
+
+
+@dataclass(frozen=True, eq=False)
+class TransposedConvolution(Operation):
+    """A transposed convolution: which taps reach a position depends on the position, so a constant is a direction.
+
+    Its weight has the shape (in, out, taps...).
+    """
+
+    module: ConvTransposeNd
+
+    classes = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+    calls = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+    layer_atens = {  # noqa: RUF012
+        "aten.conv_transpose1d.default": (0, 1),
+        "aten.conv_transpose2d.input": (0, 1),
+        "aten.conv_transpose3d.input": (0, 1),
+    }
+
+    @classmethod
+    def of_module(cls, module: ConvTransposeNd) -> Operation:
+        """One without groups."""
+        return cls(module) if module.groups == 1 else Unknown(Cause(Reason.GROUPED), module)
+
+    def follow(self, step: Step, analysis: Analysis) -> Feature | None:
+        """The sum over taps of the images of what they see, each with its constant or without."""
+        m, (value,), feature = self.module, step.inputs, analysis.arriving(step)
+        if value.ndim != m.weight.ndim or (feature is not None and (feature.dim != 1 or feature.inner != 1)):
+            analysis.pin(feature, Why(Reason.OTHER_AXIS, step.name))
+            analysis.uses.append(Use(step, None, None))
+            return None
+        W = m.weight.flatten(2)
+        span = analysis.span_of(value, feature, m.in_channels, 1)
+        geometry = (m.kernel_size, m.stride, m.dilation, m.padding, m.output_padding)
+
+        def image() -> AffineSet:
+            seen = [AffineSet(m.out_channels, None if m.bias is None else double(m.bias))]
+            for k in range(W.shape[2]):
+                tap = span.get().renamed(("transposed tap", geometry, k), analysis.names)
+                seen.append(tap.with_constant_as_direction(("hit", geometry, k, value)).mapped(W[:, :, k].mT, None))
+            return total(seen)
+
+        out = analysis.write(step, m.out_channels, Lazy(image, (span,)), 1)
+        analysis.uses.append(Use(step, feature, out, at_edges=True))
+        return out
+
+    def size(self, step: Step, sizes: Sizes) -> Size:
+        """As for a convolution: a position is seen once through each tap; r is missing where a tap does not reach."""
+        m, (value,) = self.module, step.inputs
+        u = sizes.of(value)
+        u = (u if value.ndim == m.weight.ndim and u.rows in (0, None) else u.lost()).along(1)
+        reads, writes = sizes.sides(step)
+        W = double(m.weight).transpose(0, 1).flatten(2)
+        taps, stretch = W.shape[2], Stretch(W, W.shape[2])
+        error = stretch(u.error)
+        rest = sizes.rest(W, writes)
+        if rest is not None:
+            span = sizes.span(reads, value, 1)
+            error = error.plus(Stretch(restricted(rest, span, constant=True), taps)(u.norm))
+        r = sizes.without_mark(reads)
+        if r is not None:
+            missing = sum(float((W[:, :, k] @ r).norm()) for k in range(taps))
+            positions = math.inf if u.rows not in (0, None) else math.prod(step.made.shape) / m.out_channels
+            error = error.plus(Lengths(missing, missing * math.sqrt(positions)))
+        out = Size(stretch(u.norm), stretch(u.norm), error, u.rows, 1, why=u.why)
+        return replace(out, norm=out.norm.plus(sizes.constant(m.bias, step.made, out)))
+
+    def change(self, use: Use, layout: Layout) -> Change:
+        """``U_out^T W_k^T U_in`` for every tap k."""
+        change = changed_layer(use, layout, self.module.weight.transpose(0, 1), self.module.bias)
+        return Change(use, {**change.tensors, "weight": change.tensors["weight"].transpose(0, 1).contiguous()})
+
+    @classmethod
+    def work(cls, weight: Tensor, output: Tensor) -> int:
+        """At most as many as it has taps and channels to read, for every number it gives."""
+        return output.numel() * weight.shape[0] * weight[0, 0].numel()
+
+    def resize(self, module: ConvTransposeNd) -> None:
+        """The channels it shows."""
+        module.in_channels, module.out_channels = module.weight.shape[:2]
