@@ -771,7 +771,7 @@ def test_a_transposed_convolution_needs_a_direction_for_each_tap_and_channel(dim
 
 
 def test_constants_that_transposed_convolutions_read_are_not_taken_for_uniform():
-    """Without an activation between, the constant of a stream is added by readers; here it does not reach everywhere."""
+    """Without an activation between, readers add the constant of a stream; here it does not reach everywhere."""
     torch.manual_seed(0)
     layers = (nn.Conv2d(2, 40, 1), nn.ConvTranspose2d(40, 30, 3, stride=2), nn.Conv2d(30, 2, 3, padding=1))
     c = radnet.compress(nn.Sequential(*layers).double(), normal(4, 2, 4, 4))

@@ -13,7 +13,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,8 @@ from .errors import InvalidValue
 from .measuring import nudged
 from .threads import quietly
 
+#: what a user's forward takes and gives, and what PyTorch's dispatcher hands on: anything
+Argument: TypeAlias = Any
 SHORT = (torch.float16, torch.bfloat16, torch.float32)
 _DEEPEST = 6  # how far into nested outputs and attributes tensors are looked for
 
@@ -35,8 +37,8 @@ _DEEPEST = 6  # how far into nested outputs and attributes tensors are looked fo
 class Call:
     """Arguments of a model, which may be nested, and a word on what they are."""
 
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    args: tuple[Argument, ...]
+    kwargs: Mapping[str, Argument] = dataclasses.field(default_factory=dict)
     what: str = "the given inputs"
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Call:
@@ -46,7 +48,7 @@ class Call:
         (tensor([-1., -1.]), 3)
         """
 
-        def change_one(x: Any) -> Any:
+        def change_one(x: Argument) -> Argument:
             return change(x) if isinstance(x, Tensor) else x
 
         return Call(tree_map(change_one, self.args), tree_map(change_one, dict(self.kwargs)), self.what)
@@ -72,7 +74,7 @@ class Call:
 
 def copied(
     model: nn.Module, change: Callable[[Tensor], Tensor], buffers: Callable[[Tensor], Tensor] | None = None
-) -> Any:
+) -> Argument:
     """A copy that shares no module and no tensor with the model; its parameters and buffers are ``change`` of them.
 
     What is shared within the model (tied weights, modules under two names) is shared within the copy. With ``buffers``
@@ -82,7 +84,7 @@ def copied(
     >>> copied(layer, torch.Tensor.double).weight.dtype, layer.weight.dtype
     (torch.float64, torch.float32)
     """
-    memo: dict[int, Any] = {}
+    memo: dict[int, Argument] = {}
     kept = []  # ids are only good as long as their objects live
     for m in model.modules():
         for p in m._parameters.values():
@@ -98,7 +100,7 @@ def copied(
     return _deep_copy(model, memo)
 
 
-def with_same_parameters(model: nn.Module) -> Any:
+def with_same_parameters(model: nn.Module) -> Argument:
     """A copy that shares no module with the model, and no buffer, which forward may write into, but all parameters.
 
     For a model that is known not to write into its parameters, or to put others in their places.
@@ -106,7 +108,7 @@ def with_same_parameters(model: nn.Module) -> Any:
     return _deep_copy(model, {id(p): p for p in model.parameters()})
 
 
-def _deep_copy(model: nn.Module, memo: dict[int, Any]) -> Any:
+def _deep_copy(model: nn.Module, memo: dict[int, Argument]) -> Argument:
     try:
         with quietly():
             twin = copy.deepcopy(model, memo)
@@ -133,7 +135,7 @@ def as_float64(value: Tensor) -> Tensor:
     return value.to(torch.float64, copy=True) if value.is_floating_point() else value.clone()
 
 
-def attributes(m: nn.Module) -> Iterator[tuple[str, Any]]:
+def attributes(m: nn.Module) -> Iterator[tuple[str, Argument]]:
     """What a module keeps beside parameters, buffers and parts, containers opened: names and values."""
     for name, value in vars(m).items():
         if name not in _TORCHS_OWN:
@@ -143,7 +145,7 @@ def attributes(m: nn.Module) -> Iterator[tuple[str, Any]]:
 _TORCHS_OWN = frozenset(vars(nn.Module()))
 
 
-def _opened(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+def _opened(name: str, value: Argument, depth: int) -> Iterator[tuple[str, Argument]]:
     """A value, or if it is a container what is in it."""
     if isinstance(value, Tensor | nn.Module) or depth == 0:
         yield name, value
@@ -188,7 +190,9 @@ class Float64(Mode):
     torch.float64
     """
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
         """Run one operation with the lengthened dtypes."""
         args, kwargs = (tuple(map(_longer, args)), {name: _longer(x) for name, x in (kwargs or {}).items()})
         if any(a.alias_info is not None for a in func._schema.arguments):
@@ -214,13 +218,15 @@ class Shaken(Mode):
         self.generator = generator
         self.size = 0.0  # of the numbers that occur: the largest median of what an operation gave
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
         """Run one operation and shake what it gives, unless that is its input or a view of it."""
         out = func(*args, **(kwargs or {}))
         aliased = any(a.alias_info is not None for a in (*func._schema.arguments, *func._schema.returns))
         return out if aliased else self._shaken(out)
 
-    def _shaken(self, x: Any) -> Any:
+    def _shaken(self, x: Argument) -> Argument:
         if isinstance(x, Tensor) and x.is_floating_point():
             exact = (x == 0) | ~x.isfinite()
             sizes = x[~exact].abs()
@@ -229,11 +235,11 @@ class Shaken(Mode):
         return type(x)(map(self._shaken, x)) if type(x) in (list, tuple) else x
 
 
-def _longer(x: Any) -> Any:
+def _longer(x: Argument) -> Argument:
     return torch.float64 if isinstance(x, torch.dtype) and x in SHORT else x
 
 
-def _lengthened(x: Any) -> Any:
+def _lengthened(x: Argument) -> Argument:
     """Tensors in float64, also in the lists and tuples that operations take and give."""
     if isinstance(x, Tensor):
         return x.to(torch.float64) if x.dtype in SHORT else x
@@ -243,7 +249,7 @@ def _lengthened(x: Any) -> Any:
 class Ran(NamedTuple):
     """What a call of a model gave: its outputs and the tensors it left on its modules, by name; numbers too."""
 
-    found: dict[str, Any]
+    found: dict[str, Argument]
     keeps: bool = False  # whether something on its modules is another than before
 
     @property
@@ -301,9 +307,9 @@ def restored(model: nn.Module) -> Iterator[None]:
                     b.copy_(value)
 
 
-def _contents(m: nn.Module) -> list[tuple[Any, Any]]:
+def _contents(m: nn.Module) -> list[tuple[Argument, Argument]]:
     """The containers among a module's own attributes and in objects there, with copies of what is in them."""
-    found: list[tuple[Any, Any]] = []
+    found: list[tuple[Argument, Argument]] = []
     todo = [(value, _DEEPEST) for name, value in vars(m).items() if name not in _TORCHS_OWN]
     while todo:
         value, depth = todo.pop()
@@ -332,7 +338,7 @@ def _state(model: nn.Module) -> dict[str, tuple[Tensor, int]]:
     return found
 
 
-def _plain(model: nn.Module) -> list[Any]:
+def _plain(model: nn.Module) -> list[Argument]:
     """The numbers and words that stand on modules, and the names of what else does."""
     own = [(path, *pair) for path, m in model.named_modules() for pair in attributes(m)]
     return [(path, name, v if isinstance(v, bool | int | float | str) else None) for path, name, v in own]
@@ -349,7 +355,7 @@ class Precision:
 
     float64: bool = True
 
-    def copy(self, model: nn.Module) -> Any:
+    def copy(self, model: nn.Module) -> Argument:
         """A copy of the model with its numbers in this precision."""
         return copied(model, as_float64 if self.float64 else torch.clone)
 
@@ -368,7 +374,7 @@ class Precision:
         return run(copy, self.inputs(call), (*self.modes(), *modes), gradients=gradients, restore=restore)
 
 
-def in_float64(module: nn.Module) -> Callable[..., Any]:
+def in_float64(module: nn.Module) -> Callable[..., Argument]:
     """The module as a function in float64; the module itself is not changed.
 
     >>> layer = nn.Linear(2, 1)
@@ -377,7 +383,7 @@ def in_float64(module: nn.Module) -> Callable[..., Any]:
     """
     wide = copied(module, as_float64)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Argument, **kwargs: Argument) -> Argument:
         inputs = Call(args, kwargs).mapped(as_float64)
         with Float64(), torch.no_grad():
             return wide(*inputs.args, **inputs.kwargs)

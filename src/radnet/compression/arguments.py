@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from ..activations import RadialActivation
 from ..errors import InvalidType, InvalidValue
 from ..network import RadNet
-from ..running import Call
+from ..running import Argument, Call
 from .judging.given import as_call, check_inputs, check_mode
 from .trust import stands_for
 
@@ -41,7 +39,7 @@ def is_chain(model: nn.Module) -> bool:
     return linear and radial and len(layers) == len(rescalings) and len({layer.bias is None for layer in layers}) == 1
 
 
-def inputs_for(model: nn.Module, given: Any, generator: torch.Generator) -> Call:
+def inputs_for(model: nn.Module, given: Argument, generator: torch.Generator) -> Call:
     """The call that is looked at: the given inputs, or normal rows for a model that begins with a linear layer."""
     if given is not None:
         if isinstance(model, RadNet) and isinstance(given, Tensor) and given.ndim == 1:
@@ -60,7 +58,7 @@ def inputs_for(model: nn.Module, given: Any, generator: torch.Generator) -> Call
     return Call((x.to(first.weight),))
 
 
-def check_model(model: Any) -> None:
+def check_model(model: object) -> None:
     """Say what is wrong with which layer, before anything is computed."""
     if isinstance(model, torch.jit.ScriptModule):
         raise InvalidType(f"{type(model).__name__} is TorchScript; compress the module it was made from")

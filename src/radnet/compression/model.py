@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from ..running import Call, copied, run
+from ..running import Argument, Call, copied, run
 from .bounds.bound import Bound
 from .judging.certificate import Certificate
 from .operations import work_of
@@ -49,7 +49,7 @@ class ModelCompression(Generic[ModelT]):
     certificate: Certificate
     original: ModelT
     spaces: tuple[SpaceReport, ...]
-    inputs: tuple[Any, ...]
+    inputs: tuple[Argument, ...]
     traced_by: str
     bound: Bound | None = None
     edges: tuple[Edge, ...] = ()
@@ -112,7 +112,7 @@ def stored_bytes(model: nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in model.parameters())
 
 
-def multiply_adds(model: nn.Module, inputs: Sequence[Any]) -> int:
+def multiply_adds(model: nn.Module, inputs: Sequence[Argument]) -> int:
     """Multiplications in linear and convolutional layers, for these inputs; counted on a copy.
 
     >>> multiply_adds(nn.Linear(3, 5), [torch.zeros(2, 3)])

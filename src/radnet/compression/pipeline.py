@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..errors import InvalidValue
 from ..network import NetworkT
-from ..running import Call, Ran, as_float64, copied, with_same_parameters
+from ..running import Argument, Call, Ran, as_float64, copied, with_same_parameters
 from .bounds.bound import Bound, bound
 from .certifying import certified, explored_by, run_as_stored
 from .chain import qr_compress
@@ -89,7 +89,7 @@ class Wish(Generic[ModelT]):
 
 
 def compress_any(wish: Wish[ModelT]) -> ModelCompression[ModelT]:
-    """Any model: followed, made smaller and certified, again along another way where it was found to differ."""
+    """A model of any kind: followed, made smaller, certified; again along another way where it was found to differ."""
     as_stored = run_as_stored(wish.model, wish.call)
     follower = follower_of(wish)
     while True:
@@ -156,7 +156,7 @@ def follower_of(wish: Wish[ModelT]) -> Follower:
     return Follower(explored, explorer, wish.rewrite)
 
 
-def compress_model(model: ModelT, inputs: Sequence[Any] | Call) -> Smaller[ModelT]:
+def compress_model(model: ModelT, inputs: Sequence[Argument] | Call) -> Smaller[ModelT]:
     """A copy of the model with every space in its smallest basis; it is not judged."""
     wish = Wish(model, inputs if isinstance(inputs, Call) else Call(tuple(inputs)))
     return made_smaller(wish, follower_of(wish))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ..errors import InvalidValue
+from ..running import Argument
 from .reasons import Cause, Reason
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class FunctionCall:
     """A function or method in a graph that has run; numbers that the graph computed are there as numbers."""
 
     node: fx.Node
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[Argument, ...]
+    kwargs: dict[str, Argument]
     results: Mapping[fx.Node, object]
 
     @classmethod
@@ -83,7 +84,7 @@ class FunctionCall:
             x is not None and y is not None and x.is_floating_point() and y.is_floating_point() and x.shape == y.shape
         )
 
-    def argument(self, at: int, name: str, default: Any = None) -> Any:
+    def argument(self, at: int, name: str, default: object = None) -> Argument:
         """An argument of a call, by place or by name."""
         return self.args[at] if len(self.args) > at else self.kwargs.get(name, default)
 

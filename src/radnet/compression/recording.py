@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..running import Mode
+from ..running import Argument, Mode
 
 #: operations whose whole numbers are lengths or places along an axis, which may differ between runs of one program
 _SIZED = (
@@ -45,7 +44,7 @@ def storage_of(x: Tensor) -> int:
     return int(x.untyped_storage()._cdata)
 
 
-Look = Callable[[nn.Module, Any], None]  # gets a module and its first argument
+Look = Callable[[nn.Module, Argument], None]  # gets a module and its first argument
 Log = list[tuple[str, tuple[Hashable, ...]]]  # an entry: the name of an operation, and its operands
 
 
@@ -61,7 +60,9 @@ class Recorder(Mode):
         self.muted = False  # inside a module that is one entry
         self._inside: tuple[str, str] | None = None
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
         """Note one operation and run it."""
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
@@ -79,7 +80,7 @@ class Recorder(Mode):
         self._note(name, (*args, *kwargs.values()), [out, written])
         return out
 
-    def _note(self, name: str, operands: tuple[Any, ...], out: Any) -> None:
+    def _note(self, name: str, operands: tuple[Argument, ...], out: Argument) -> None:
         sized = any(word in name for word in _SIZED)
         self.log.append((name, tuple(self._seen(x, sized) for x in operands)))
         for x in _tensors(out):
@@ -102,10 +103,10 @@ class Recorder(Mode):
             for m in modules.values():
                 vars(m).pop("forward", None)
 
-    def _as_one(self, path: str, m: nn.Module, look: Look | None) -> Callable[..., Any]:
+    def _as_one(self, path: str, m: nn.Module, look: Look | None) -> Callable[..., Argument]:
         forward = m.forward
 
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Argument, **kwargs: Argument) -> Argument:
             outer, self.muted = self.muted, True
             if look is not None:
                 look(m, args[0] if args else next(iter(kwargs.values()), None))
@@ -119,7 +120,7 @@ class Recorder(Mode):
 
         return call
 
-    def _seen(self, x: Any, sized: bool) -> Hashable:
+    def _seen(self, x: Argument, sized: bool) -> Hashable:
         if isinstance(x, Tensor):
             if storage_of(x) in self.names:
                 return self.names[storage_of(x)]
@@ -144,7 +145,9 @@ class Outside(TorchFunctionMode):
         self.found: set[str] = set()
         self.measured: list[Tensor] = []  # tensors that were asked for their shapes
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
         """Note one function and call it."""
         name = getattr(func, "__name__", "")
         attribute = getattr(getattr(func, "__self__", None), "__name__", "")
@@ -174,7 +177,7 @@ def origins(log: Log, step: int) -> set[str]:
         if name.startswith("module "):
             found.add(name.removeprefix("module "))
             continue
-        nested: list[Any] = list(operands)
+        nested: list[Argument] = list(operands)
         while nested:
             x = nested.pop()
             if isinstance(x, tuple) and len(x) == 2 and isinstance(x[0], int) and isinstance(x[1], bool):
@@ -213,7 +216,7 @@ def missing(log: Log, other: Log) -> set[str]:
     return {name for name in a if a[name] > b[name] and not (b[name] and name.startswith(_PROFILES))}
 
 
-def _tensors(x: Any) -> Iterator[Tensor]:
+def _tensors(x: Argument) -> Iterator[Tensor]:
     if isinstance(x, Tensor):
         yield x
     elif isinstance(x, list | tuple):
@@ -221,7 +224,7 @@ def _tensors(x: Any) -> Iterator[Tensor]:
             yield from _tensors(part)
 
 
-def written_arguments(func: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
+def written_arguments(func: Argument, args: Argument, kwargs: Argument) -> Iterator[Tensor]:
     """The tensors that an operation writes into, by its schema.
 
     >>> import torch
@@ -243,7 +246,9 @@ class Writes(Mode):
         super().__init__()
         self.storages: set[int] = set()
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
         """Note what one operation writes into, and run it."""
         kwargs = kwargs or {}
         self.storages.update(storage_of(x) for x in written_arguments(func, args, kwargs))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic
+from typing import Generic
 
 import torch
 from torch import Tensor
@@ -146,7 +146,7 @@ def timed_row(rows: int, a: float, b: float) -> Row:
     return (f"µs, batch {rows}", f"{a * 1e6:,.0f}", f"{b * 1e6:,.0f}", f"({a / b:.1f} times faster)")
 
 
-def interleaved_times(a: Callable[[], Any], b: Callable[[], Any], runs: int = 15) -> tuple[float, float]:
+def interleaved_times(a: Callable[[], object], b: Callable[[], object], runs: int = 15) -> tuple[float, float]:
     """Median seconds of two things without gradients, run in turns so that noise hits both alike."""
     times: tuple[list[float], list[float]] = ([], [])
     with torch.no_grad():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,10 +30,10 @@ _RMS_OPERATIONS = (
 def rms_norm(m: nn.Module) -> RMSNormOf | None:
     """n, eps and gain of an RMSNorm: torch's, or one of the many others, which are tried out first."""
     if stands_for(m, nn.RMSNorm):
-        norm: Any = m
+        norm = cast(nn.RMSNorm, m)
         return RMSNormOf(norm.normalized_shape[0], norm.eps, norm.weight) if len(norm.normalized_shape) == 1 else None
-    gain: Any = m._parameters.get("weight")
-    eps: Any = getattr(m, "variance_epsilon", getattr(m, "eps", None))
+    gain = m._parameters.get("weight")
+    eps = getattr(m, "variance_epsilon", getattr(m, "eps", None))
     named = type(m).__name__.endswith("RMSNorm") and not isinstance(m, nn.RMSNorm)
     if not named or gain is None or gain.ndim != 1 or len(list(m.parameters())) != 1:
         return None

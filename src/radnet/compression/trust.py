@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Sequence
-from typing import Any
 
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
@@ -113,12 +112,11 @@ def _runs_something_else(m: nn.Module, cls: type[nn.Module]) -> bool:
     expected = _AS_DEFINED.get(cls) or _AS_DEFINED[RadialActivation if issubclass(cls, RadialActivation) else RadNet]
     if any(found[name] is not expected[name] for name in _CALLED):
         return True
-    own: Any = cls
-    return not _methods(own).isdisjoint(vars(m))
+    return not _methods(cls).isdisjoint(vars(m))  # type: ignore[arg-type]
 
 
 @functools.cache
-def _methods(cls: Any) -> frozenset[str]:
+def _methods(cls: type) -> frozenset[str]:
     """The names of everything an instance of the class can be asked to do."""
     return frozenset(name for name in dir(cls) if callable(inspect.getattr_static(cls, name, None)))
 

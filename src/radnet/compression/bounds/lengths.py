@@ -6,12 +6,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..spaces.spans import double
+
+ConvNd = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,10 @@ class Size:
     bare: Lengths | None = None
     why: str = ""
 
-    def mapped(self, f: Callable[[Lengths], Lengths], **changes: Any) -> Size:
-        """A linear map of positions, which stretches lengths by f and takes constants to constants."""
-        return dataclasses.replace(
-            self, norm=f(self.norm), spread=f(self.spread), error=f(self.error), bare=None, **changes
-        )
+    def mapped(self, f: Callable[[Lengths], Lengths], **axes: int | None) -> Size:
+        """A linear map of positions, which stretches lengths by f and takes constants to constants; other axes."""
+        size = dataclasses.replace(self, norm=f(self.norm), spread=f(self.spread), error=f(self.error), bare=None)
+        return dataclasses.replace(size, **axes)  # type: ignore[arg-type]
 
     def scaled(self, factor: float) -> Size:
         """A multiple."""
@@ -114,11 +114,20 @@ def positions(shape: Sequence[int], rows: int | None, axis: int | None) -> float
     return 1 if axis is None else math.prod(k for d, k in enumerate(shape) if d not in (rows, axis))
 
 
-def times_seen(m: Any, space: Sequence[int]) -> int:
+def times_seen(m: ConvNd, space: Sequence[int]) -> int:
     """The most windows and taps through which a convolution sees one position."""
     kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(space) - 1]
-    keywords: Any = {"bias": False, "padding_mode": m.padding_mode, "dtype": torch.float64}
-    same: Any = kind(1, 1, m.kernel_size, m.stride, m.padding, m.dilation, **keywords)
+    same = kind(
+        1,
+        1,
+        m.kernel_size,  # type: ignore[arg-type]
+        m.stride,  # type: ignore[arg-type]
+        m.padding,  # type: ignore[arg-type]
+        m.dilation,  # type: ignore[arg-type]
+        bias=False,
+        padding_mode=m.padding_mode,
+        dtype=torch.float64,
+    )
     nn.init.ones_(same.weight)
     return round(float(gradient_of_sum(same, (1, 1, *space)).max()))
 
@@ -130,7 +139,7 @@ def gradient_of_sum(f: Callable[[Tensor], Tensor], shape: Sequence[int]) -> Tens
         return torch.autograd.grad(f(z).sum(), z)[0]
 
 
-def beyond_the_edge(m: Any, space: Sequence[int], r: Tensor) -> Lengths:
+def beyond_the_edge(m: ConvNd, space: Sequence[int], r: Tensor) -> Lengths:
     """What a convolution adds for r where there are zeros: the sum of ``W_k r`` over the taps beyond the edge."""
     W = double(m.weight)
     conv = (nn.functional.conv1d, nn.functional.conv2d, nn.functional.conv3d)[len(space) - 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from ...measuring import ULPS
 
@@ -75,7 +74,7 @@ class Certificate:
         """Whether rows were judged, and every one is within 64 eps of its size or a multiple of D(x), in float64."""
         return self.rows_failed == 0 and self.rows_judged > 0 and not self.failures
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain data, for JSON."""
         return {**asdict(self), "lossless": self.lossless}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -176,7 +176,7 @@ def gaps_of(a: Ran, b: Ran) -> dict[str, Gap]:
     return found
 
 
-def _equal(x: Any, y: Any) -> bool:
+def _equal(x: object, y: object) -> bool:
     if not isinstance(x, bool | int | str | bytes | torch.Size | torch.dtype | torch.device):
         return True  # an object without numbers that we could open
     return bool(x == y)

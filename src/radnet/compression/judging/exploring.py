@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -107,10 +107,10 @@ class Explorer:
     def __init__(self, model: nn.Module, generator: torch.Generator) -> None:
         self.model, self.generator = model, generator
         self.precision = Precision()
-        self._copy: Any = None
+        self._copy: nn.Module | None = None
 
     @property
-    def copy(self) -> Any:
+    def copy(self) -> nn.Module:
         """The copy that runs, made when it is needed."""
         if self._copy is None:
             self._copy = self.precision.copy(self.model)
@@ -269,12 +269,12 @@ class Explorer:
                 at_jump |= _rows(near_jump(rho, r))
         return Tried(call, ran, at_jump, recorder.log)
 
-    def _watched(self, model: Any, call: Call, **options: bool) -> tuple[Recorder, Ran, list[Norms]]:
+    def _watched(self, model: nn.Module, call: Call, **options: bool) -> tuple[Recorder, Ran, list[Norms]]:
         """Run a call, record it, and note the norms that arrive at activations whose profile jumps."""
         recorder = Recorder(model)
         norms: list[Norms] = []
 
-        def look(m: nn.Module, v: Any) -> None:
+        def look(m: nn.Module, v: object) -> None:
             if isinstance(m, RadialActivation) and m.jumps and isinstance(v, Tensor) and v.ndim:
                 norms.append(Norms(m, norms_of(m, v)))
 
@@ -345,9 +345,9 @@ def _watching(layers: dict[str, nn.Module]) -> Iterator[dict[str, set[str]]]:
             m.__class__ = classes[path]
 
 
-def _watched_class(cls: type, path: str, asked: dict[str, set[str]]) -> Any:
+def _watched_class(cls: type, path: str, asked: dict[str, set[str]]) -> type:
     def watched(name: str) -> property:
-        def read(m: Any) -> Any:
+        def read(m: nn.Module) -> object:
             if not sys._getframe(1).f_code.co_filename.startswith(_OURS):  # a RadNet checks its inputs
                 asked.setdefault(path, set()).add(name)
             return vars(m)[name]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ...errors import InvalidType, InvalidValue, RadNetError
-from ...running import Call
+from ...running import Argument, Call
 
 
 @contextmanager
@@ -37,7 +36,7 @@ def does_not_run(model: nn.Module, call: Call, error: Exception) -> RadNetError:
     )
 
 
-def as_call(given: Any) -> Call:
+def as_call(given: Argument) -> Call:
     """The arguments of a model from what somebody gives: a tensor, or one entry for each argument."""
     if isinstance(given, Call):
         return given

@@ -7,16 +7,16 @@ have been rounded). What the dtype that ships does is measured beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ...errors import InvalidType, InvalidValue
 from ...measuring import as_rows, differences, nudged
-from ...running import Precision, Ran, Shaken, as_float64, copied, run, with_same_parameters
+from ...running import Argument, Precision, Ran, Shaken, as_float64, copied, run, with_same_parameters
 from .certificate import Certificate
 from .comparing import Judge, gaps_of, of_call
 from .exploring import Explored, Explorer, Nudges, Tried, shapes_tried
@@ -38,7 +38,7 @@ def _nudges(weights: Callable[[Tensor], Tensor], precision: Precision) -> Nudges
 def judge(
     original: nn.Module,
     small: nn.Module,
-    inputs: Any,
+    inputs: Argument,
     *,
     shipped: nn.Module | None = None,
     explored: Explored | None = None,
@@ -87,7 +87,7 @@ def judge(
 
 
 def verify(
-    a: nn.Module, b: nn.Module, inputs: Tensor | Sequence[Any], *, generator: torch.Generator | None = None
+    a: nn.Module, b: nn.Module, inputs: Tensor | Sequence[Argument], *, generator: torch.Generator | None = None
 ) -> Certificate:
     """Measure how equal two modules are on the given inputs; `radnet.verify` says more, and takes files too."""
     for name, model in (("first", a), ("second", b)):
@@ -135,27 +135,69 @@ def _certificate(
 ) -> Certificate:
     """All that a judge finds; ``shipped`` is a copy of the small model as it is stored, the rest as in `judge`."""
     given = explored.given
-    gaps, failed, broken, still_open, _ = judging.compare(given)
-    at_jump = int((given.at_jump | still_open).sum())
-    if 2 * int(still_open.sum()) > given.call.rows:
+    found = judging.compare(given)
+    failed, broken = found.failed.clone(), found.broken.clone()
+    if 2 * int(found.open.sum()) > given.call.rows:
         judging.failures.append(
-            f"rounding alone moves what the original gives on {int(still_open.sum())} of {given.call.rows} rows, so "
+            f"rounding alone moves what the original gives on {int(found.open.sum())} of {given.call.rows} rows, so "
             "that float64 does not tell which function it is"
         )
     for tried in (*drawn_anew(given), *explored.others):
-        try:
-            _, bad, not_alike, *_ = judging.compare(tried)
-        except Exception as error:  # it runs on these inputs, the other does not
-            judging.failures.append(f"the other model fails at {tried.call.what} ({type(error).__name__}: {error})")
-            judging.differ.append(tried)
-            continue
-        if tried.call.what == REDRAWN:
-            failed[given.at_jump] |= bad
-            broken[given.at_jump] |= not_alike
+        _judge_another(judging, tried, given.at_jump, failed, broken)
     F = as_stored if as_stored is not None else run(copied(judging.original, torch.clone), given.call)
-    G = run(shipped, given.call)
+    own = _in_own_dtype(judging, F, run(shipped, given.call), given)
+    floats = [name for name, x in given.ran.tensors.items() if x.is_floating_point() or x.is_complex()]
+    unit = torch.finfo(own.dtype).eps * own.scale if own.dtype.is_floating_point else 0.0
+    return Certificate(
+        rows=given.call.rows,
+        dtype=_name(own.dtype),
+        max_gap=own.max_gap,
+        mean_gap=own.mean_gap,
+        max_gap64=_largest(gap.rows for gap in found.gaps.values()),
+        mean_gap64=_mean((given.ran.tensors[name], judging.last[name]) for name in floats),
+        scale=own.scale,
+        ulps=own.max_gap / unit if unit > 0 else (0.0 if own.max_gap == 0 else float("inf")),
+        conditioning=judging.conditioning,
+        rows_at_jump=int((given.at_jump | found.open).sum()),
+        rows_ill_conditioned=judging.excused,
+        rows_failed=int((failed | own.not_finite).sum()),
+        rows_not_finite=int((broken | own.not_finite).sum()),
+        rows_judged=judging.judged,
+        rounding=own.rounding,
+        judged_in="float64" if explored.precision.float64 else _name(own.dtype),
+        tried=tuple(shapes_tried(explored)),
+        failures=tuple(judging.failures),
+    )
+
+
+def _judge_another(judging: Judge, tried: Tried, at_jump: Tensor, failed: Tensor, broken: Tensor) -> None:
+    """Compare another call; rows that were drawn anew count for those in whose place they are."""
+    try:
+        found = judging.compare(tried)
+    except Exception as error:  # it runs on these inputs, the other does not
+        judging.failures.append(f"the other model fails at {tried.call.what} ({type(error).__name__}: {error})")
+        judging.differ.append(tried)
+        return
+    if tried.call.what == REDRAWN:
+        failed[at_jump] |= found.failed
+        broken[at_jump] |= found.broken
+
+
+class _OwnDtype(NamedTuple):
+    """What the dtype that ships does, beside the verdict."""
+
+    dtype: torch.dtype
+    scale: float
+    max_gap: float
+    mean_gap: float
+    rounding: float  # of the original itself
+    not_finite: Tensor  # rows
+
+
+def _in_own_dtype(judging: Judge, F: Ran, G: Ran, given: Tried) -> _OwnDtype:
+    """Both models as they are stored; numbers that only the small one cannot hold are a failure."""
     own = {name: x for name, x in F.tensors.items() if x.is_floating_point() or x.is_complex()}
-    in_dtype = {name: gap for name, gap in gaps_of(F, G).items() if name in own}
+    gaps = {name: gap for name, gap in gaps_of(F, G).items() if name in own}
     not_finite = torch.zeros(given.call.rows, dtype=torch.bool)
     for name, x in own.items():
         lost = (as_rows(x).isfinite() & ~as_rows(G.tensors[name]).isfinite()).any(dim=1)
@@ -163,34 +205,18 @@ def _certificate(
         not_finite |= of_call(lost | overflows, given.call.rows)
         if bool(lost.any()):
             judging.failures.append(f"{name} is not finite in {_name(x.dtype)} where the original is")
-    dtype = next((x.dtype for x in own.values()), torch.get_default_dtype())
-    scale = _largest(as_rows(x).abs().where(as_rows(x).isfinite(), 0.0) for x in own.values())
-    max_gap = _largest(gap.rows for gap in in_dtype.values())
-    unit = torch.finfo(dtype).eps * scale if dtype.is_floating_point else 0.0
-    floats = [name for name, x in given.ran.tensors.items() if x.is_floating_point() or x.is_complex()]
-    return Certificate(
-        rows=given.call.rows,
-        dtype=_name(dtype),
-        max_gap=max_gap,
-        mean_gap=_mean((F.tensors[name], G.tensors[name]) for name in own),
-        max_gap64=_largest(gap.rows for name, gap in gaps.items()),
-        mean_gap64=_mean((given.ran.tensors[name], judging.last[name]) for name in floats),
-        scale=scale,
-        ulps=max_gap / unit if unit > 0 else (0.0 if max_gap == 0 else float("inf")),
-        conditioning=judging.conditioning,
-        rows_at_jump=at_jump,
-        rows_ill_conditioned=judging.excused,
-        rows_failed=int((failed | not_finite).sum()),
-        rows_not_finite=int((broken | not_finite).sum()),
-        rows_judged=judging.judged,
-        rounding=_largest(
-            (as_rows(x) - as_rows(given.ran.tensors[name])).abs().nan_to_num(nan=0.0, posinf=0.0)
-            for name, x in own.items()
-            if given.ran.tensors[name].shape == x.shape
-        ),
-        judged_in="float64" if explored.precision.float64 else _name(dtype),
-        tried=tuple(shapes_tried(explored)),
-        failures=tuple(judging.failures),
+    rounding = _largest(
+        (as_rows(x) - as_rows(given.ran.tensors[name])).abs().nan_to_num(nan=0.0, posinf=0.0)
+        for name, x in own.items()
+        if given.ran.tensors[name].shape == x.shape
+    )
+    return _OwnDtype(
+        next((x.dtype for x in own.values()), torch.get_default_dtype()),
+        _largest(as_rows(x).abs().where(as_rows(x).isfinite(), 0.0) for x in own.values()),
+        _largest(gap.rows for gap in gaps.values()),
+        _mean((F.tensors[name], G.tensors[name]) for name in own),
+        rounding,
+        not_finite,
     )
 
 
@@ -215,11 +241,11 @@ def _drawn_anew(explorer: Explorer, given: Tried, nudges: Nudges | None = None) 
     return [tried]
 
 
-def _largest(tensors: Any) -> float:
+def _largest(tensors: Iterable[Tensor]) -> float:
     return max((float(x.max()) for x in tensors if x.numel()), default=0.0)
 
 
-def _mean(pairs: Any) -> float:
+def _mean(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
     total, count = 0.0, 0
     for x, y in pairs:
         total += float(differences(as_rows(x), as_rows(y)).sum())

@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ...running import Call
+from ...running import Argument, Call
 
 #: so many rows are judged at least, given and other ones together, if they have so few numbers
 ENOUGH, CHEAP = 128, 2**15
@@ -110,7 +109,7 @@ def with_lengths(call: Call, before: int, after: int) -> Iterator[Call]:
     for chosen in [places, *([place] for place in places if len(places) > 1)]:
         count = iter(range(len(call.tensors)))
 
-        def change(x: Tensor, chosen: Any = chosen, count: Any = count) -> Tensor:
+        def change(x: Tensor, chosen: list[tuple[int, int]] = chosen, count: Iterator[int] = count) -> Tensor:
             k = next(count)
             for axis in range(1, x.ndim):
                 if (k, axis) in chosen:
@@ -177,8 +176,8 @@ def _widths(model: nn.Module) -> list[int]:
 
 
 def _other_values(
-    default: Any, call: Call, generator: torch.Generator, words: list[str], widths: list[int]
-) -> Iterator[Any]:
+    default: object, call: Call, generator: torch.Generator, words: list[str], widths: list[int]
+) -> Iterator[Argument]:
     if isinstance(default, bool):
         yield not default
     elif isinstance(default, int):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ..bounds.lengths import LOST, Size, Stretch, beyond_the_edge, times_seen
+from ..bounds.lengths import LOST, ConvNd, Size, Stretch, beyond_the_edge, times_seen
 from ..bounds.sizes import Sizes, restricted
 from ..program import Operation, Step, Unknown
 from ..reasons import Cause, Reason, Why
@@ -17,8 +17,6 @@ from ..spaces.coordinates import Change, changed_layer
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis, Use
 from ..spaces.spans import AffineSet, Lazy, double, total
-
-ConvNd = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,13 +8,13 @@ found by the parameter they use, and the rest by name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-from ...running import Call, Float64, as_float64, restored
+from ...running import Argument, Call, Float64, as_float64, restored
 from ...threads import quietly, tracing
 from ..operations import layer_of_aten, operation_of_aten, operation_of_module, whole_module
 from ..operations.ends import Input, Output
@@ -26,12 +26,12 @@ from .fx import Traced, fitted, whole_modules
 from .memory import Values, Watched, steps_of
 
 
-def trace_exported(model: nn.Module, inputs: Sequence[Any] | Call) -> list[Step]:
+def trace_exported(model: nn.Module, inputs: Sequence[Argument] | Call) -> list[Step]:
     """The steps of a model on the given inputs; raises whatever `torch.export` raises."""
     return export_recorded(model, inputs).steps
 
 
-def export_recorded(model: nn.Module, inputs: Sequence[Any] | Call, wide: nn.Module | None = None) -> Traced:
+def export_recorded(model: nn.Module, inputs: Sequence[Argument] | Call, wide: nn.Module | None = None) -> Traced:
     """The steps of a model and the log of the run that they were read from; raises whatever `torch.export` raises.
 
     Parameters
@@ -67,7 +67,7 @@ def _inside(program: torch.export.ExportedProgram, model: nn.Module) -> dict[fx.
     return found
 
 
-def _arguments(program: torch.export.ExportedProgram, call: Call) -> Iterator[Any]:
+def _arguments(program: torch.export.ExportedProgram, call: Call) -> Iterator[Argument]:
     """What the placeholders of an exported graph take: parameters, buffers, constants, and the inputs, flattened."""
     given = iter(tree_leaves((call.args, dict(call.kwargs))))
     kinds = torch.export.graph_signature.InputKind
@@ -220,7 +220,7 @@ class _Reader:
         return Step(operation, call.path, (now[call.input],), self.ran.value(node), call.path)
 
 
-def _same_tensor(node: fx.Node) -> Any:
+def _same_tensor(node: fx.Node) -> fx.Node | None:
     """What a conversion to the same dtype converts; None for anything else."""
     if str(node.target) != "aten.to.dtype" or not isinstance(node.args[0], fx.Node):
         return None

@@ -15,16 +15,16 @@ import textwrap
 import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import fx, nn
 
 from ... import __file__ as radnet_file
 from ...errors import InvalidValue
-from ...running import Call, Precision, attributes, restored
+from ...running import Argument, Call, Precision, attributes, restored
 from ...threads import tracing
 from ..operations import known_module, operation_of_function, operation_of_module, whole_module
 from ..operations.ends import Input, Output
@@ -48,7 +48,7 @@ class Traced(NamedTuple):
     log: Log
 
 
-def trace(model: nn.Module, inputs: Sequence[Any] | Call) -> list[Step]:
+def trace(model: nn.Module, inputs: Sequence[Argument] | Call) -> list[Step]:
     """The steps of a model on the given inputs.
 
     Raises
@@ -71,7 +71,7 @@ def trace_recorded(model: nn.Module, call: Call, precision: Precision | None = N
         recorder = Recorder(model)
         arguments = _flat_arguments(model, precision.inputs(call))
         with ExitStack() as stack:
-            contexts: list[Any] = [torch.no_grad(), restored(model), *precision.modes()]
+            contexts: list[AbstractContextManager[object]] = [torch.no_grad(), restored(model), *precision.modes()]
             for context in (*contexts, recorder.whole(whole_modules(model)), recorder):
                 stack.enter_context(context)
             ran.run(*arguments)
@@ -83,21 +83,21 @@ def trace_recorded(model: nn.Module, call: Call, precision: Precision | None = N
     return Traced(list(_steps(module, ran, sides)), recorder.log)
 
 
-def absent(model: nn.Module, call: Call) -> dict[str, Any]:
+def absent(model: nn.Module, call: Call) -> dict[str, Argument]:
     """The arguments of forward that the call does not give, with their defaults: constants of the program."""
     names = _parameters_of(model)
     given = {*list(names)[: len(call.args)], *call.kwargs}
     return {name: p.default for name, p in names.items() if name not in given and p.default is not p.empty}
 
 
-def _flat_arguments(model: nn.Module, call: Call) -> list[Any]:
+def _flat_arguments(model: nn.Module, call: Call) -> list[Argument]:
     """What the placeholders of the graph take: the arguments that are given, in the order of forward."""
     names = _parameters_of(model)
     found = dict(zip(names, call.args, strict=False)) | dict(call.kwargs)
     return [found[name] for name in names if name in found] + list(call.args[len(names) :])
 
 
-def _parameters_of(model: nn.Module) -> Mapping[str, Any]:
+def _parameters_of(model: nn.Module) -> Mapping[str, inspect.Parameter]:
     kinds = inspect.Parameter
     return {
         name: p
@@ -139,12 +139,12 @@ class _Proxy(fx.Proxy):
     ``x += y`` is recorded as what it is, not as ``x = x + y``, and ``x.mT`` where it stands, not where it is used.
     """
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Argument:
         if name in _VIEWS:
             return self.tracer.create_proxy("call_function", getattr, (self, name), {})
         return super().__getattr__(name)
 
-    def record(self, target: Callable[..., Any], other: Any) -> Any:
+    def record(self, target: Callable[..., object], other: Argument) -> Argument:
         return self.tracer.create_proxy("call_function", target, (self, other), {})
 
 
@@ -159,13 +159,13 @@ class ModelTracer(fx.Tracer):
         """What stands for a tensor in the user's code."""
         return _Proxy(node, self)
 
-    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+    def create_node(self, *args: Argument, **kwargs: Argument) -> fx.Node:
         """A node that knows its line, so that a reason can quote it; to have torch record it takes seconds at first."""
         node = super().create_node(*args, **kwargs)
         node.stack_trace = _users_line()
         return node
 
-    def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> fx.Graph:
+    def trace(self, root: Argument, concrete_args: dict[str, Argument] | None = None) -> fx.Graph:
         """The graph of a module; which parts stay whole is found out before, while calling one still runs it."""
         self.whole = set(whole_modules(root).values())
         with tracing():

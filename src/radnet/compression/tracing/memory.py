@@ -8,10 +8,11 @@ is taken from the schemas of what actually ran, and who shares memory from the a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, fx
 
+from ...running import Argument
 from ..program import Step, Unknown, Value
 from ..reasons import Cause, Reason
 from ..recording import Writes, storage_of
@@ -33,14 +34,14 @@ class Watched(fx.Interpreter):
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)  # addresses must not be used again
-        self.results: dict[fx.Node, Any] = {}
+        self.results: dict[fx.Node, object] = {}
         self.written: dict[fx.Node, set[int]] = {}
         self._places: dict[fx.Node, Place | None] = {}
         self._held: dict[fx.Node, set[int]] = {}
         self._writes = Writes()
         self.before: Callable[[fx.Node], None] | None = None  # is told of every node before it runs
 
-    def run_node(self, n: fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> Argument:
         """Run one node."""
         if self.before is not None:
             self.before(n)
@@ -67,11 +68,11 @@ class Watched(fx.Interpreter):
         return self._held.get(node, set())
 
 
-def _place(x: Any) -> Place | None:
+def _place(x: object) -> Place | None:
     return Place(storage_of(x), int(x.storage_offset()), tuple(x.shape), x.stride()) if isinstance(x, Tensor) else None
 
 
-def _storages(x: Any) -> Iterator[int]:
+def _storages(x: object) -> Iterator[int]:
     if isinstance(x, Tensor):
         yield storage_of(x)
     elif isinstance(x, list | tuple | dict):
