@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from .activations import NAMES, Radial, RadialActivation, ShiftedReLU, named_activation
-from .errors import InvalidType, InvalidValue
+from .checks import check_kind, is_number
+from .errors import InvalidValue
 from .network import RadNet
 from .reading import FLOATS, check_fits, enough_memory, open_tensors, pack, read_tensors, unpack
 from .widths import check_widths
@@ -54,8 +55,7 @@ def save(net: RadNet, path: str | os.PathLike[str]) -> None:
     >>> torch.equal(net(torch.ones(3, 2)), again(torch.ones(3, 2)))
     True
     """
-    if not isinstance(net, RadNet):
-        raise InvalidType(f"save needs a RadNet, got {type(net).__name__}")
+    check_kind(net, RadNet, "save needs a RadNet")
     state = {name: value.detach() for name, value in net.state_dict().items()}
     check_finite(state)
     header = {
@@ -180,9 +180,7 @@ def _rebuild(entry: Any, i: int, given: Mapping[str, ActivationSource], dtype: s
     shift = {"none": None, "fixed": 0.0, "trainable": "trainable"}[kind]
     keywords: dict[str, Any] = {"shift": shift, "dtype": _dtype(dtype)}
     if not entry.get("custom"):
-        if "b" in entry and (
-            name != _SHIFTED or isinstance(entry["b"], bool) or not isinstance(entry["b"], int | float)
-        ):
+        if "b" in entry and (name != _SHIFTED or not is_number(entry["b"])):
             raise InvalidValue(f"layer {i}: {name!r} with b = {entry['b']!r} in the header; the file is damaged")
         return named_activation(name, **keywords, **({"b": entry["b"]} if "b" in entry else {}))
     if name not in given:

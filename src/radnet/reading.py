@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from .checks import is_whole
 from .errors import InvalidValue, MissingFile, NotEnoughMemory
 
 #: bytes of JSON, also of the header of a safetensors file, and how deep it may be nested
@@ -143,7 +144,7 @@ def unpack(path: str | os.PathLike[str], key: str, newest: int, otherwise: str) 
         if not isinstance(header, dict):
             raise InvalidValue(f"{path}: the header is damaged: it is a {type(header).__name__}")
         found = header.get("format")
-        if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= newest:
+        if not is_whole(found) or not 1 <= found <= newest:
             raise InvalidValue(f"{path}: file format {found!r}; this radnet reads formats 1 to {newest}")
         tensors = read_tensors(file, path)
     text = metadata[key]

@@ -18,7 +18,6 @@ Two forms of the same function: `composed` is made of differentiable operations 
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .checks import check_blocks, check_input, check_shift
 from .errors import InvalidType, InvalidValue
 
 Profile = Callable[[Tensor], Tensor]
@@ -96,7 +96,7 @@ def rescale(
     axis = check_input(v, dim)
     if not callable(h):
         raise InvalidType(f"the profile h must be callable, got {type(h).__name__}")
-    shift = _check_shift(shift)
+    shift = check_shift(shift)
     blocks = check_blocks(blocks)
     if blocks is None:
         return rescale_axis(v, h, slope, shift, axis)
@@ -120,55 +120,6 @@ def block_sizes(blocks: int | Sequence[int], n: int) -> list[int]:
     if sum(blocks) != n:
         raise InvalidValue(f"blocks={tuple(blocks)}: the sizes add up to {sum(blocks)}, but the axis has {n} entries")
     return list(blocks)
-
-
-def check_blocks(blocks: Any) -> int | tuple[int, ...] | None:
-    """What ``blocks=`` may be: None, how many, or their sizes."""
-    if blocks is None:
-        return None
-    sizes = (blocks,) if isinstance(blocks, int) else tuple(blocks) if isinstance(blocks, list | tuple) else None
-    if sizes is None or any(isinstance(k, bool) or not isinstance(k, int) for k in sizes):
-        raise InvalidType(f"blocks={blocks!r}: expected an int (how many) or a sequence of ints (their sizes)")
-    if not sizes or min(sizes) < 1:
-        raise InvalidValue(f"blocks={blocks!r}: every block needs at least one entry")
-    return blocks if isinstance(blocks, int) else sizes
-
-
-def check_dim(dim: Any) -> int:
-    """What ``dim=`` may be: an int."""
-    if isinstance(dim, bool) or not isinstance(dim, int):
-        raise InvalidType(f"dim={dim!r}: expected an int, the axis along which a vector lies")
-    return dim
-
-
-def check_number(what: str, value: Any) -> float:
-    """A finite number as a float."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidType(f"{what}={value!r}: expected a number, got {type(value).__name__}")
-    if not math.isfinite(value):
-        raise InvalidValue(f"{what}={value!r}: expected a finite number")
-    return float(value)
-
-
-def _check_shift(shift: Any) -> Tensor | float | None:
-    if isinstance(shift, Tensor):
-        if shift.numel() != 1:
-            raise InvalidValue(f"shift has shape {tuple(shift.shape)}; expected one number")
-        return shift.reshape(()) if shift.ndim else shift
-    return None if shift is None else check_number("shift", shift)
-
-
-def check_input(v: Tensor, dim: int) -> int:
-    """The axis as a non-negative number, once v is known to be something that can be rescaled."""
-    if not isinstance(v, Tensor):
-        raise InvalidType(f"radial rescaling needs a tensor, got {type(v).__name__}; use torch.as_tensor")
-    if not v.is_floating_point():
-        raise InvalidType(
-            f"radial rescaling needs a real floating-point tensor, got {v.dtype}; convert it, for example x.float()"
-        )
-    if not -v.ndim <= check_dim(dim) < v.ndim:
-        raise InvalidValue(f"dim={dim}: the input of shape {tuple(v.shape)} has no such axis")
-    return dim % v.ndim
 
 
 def rescale_axis(v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | float | None, dim: int) -> Tensor:

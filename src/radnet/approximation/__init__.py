@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import check_features
 from ..errors import InvalidType, InvalidValue
 from ..expressions import Formula
-from ..parameters import check_features
 from .certificate import Certificate, Check
 from .construction import Outside
 from .covers import Cover
