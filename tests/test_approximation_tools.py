@@ -13,9 +13,9 @@ import radnet
 from radnet import plots
 from radnet.approximation import load
 from radnet.approximation.covers import Balls, Ruler, place
-from radnet.approximation.lattices import lattice_cover
-from radnet.approximation.pruning import prune
-from radnet.approximation.trees import BallTree
+from radnet.approximation.covers.lattices import lattice_cover
+from radnet.approximation.covers.pruning import prune
+from radnet.approximation.covers.trees import BallTree
 from radnet.cli import main
 from radnet.expressions import parse_function
 from radnet.reading import pack, unpack
@@ -389,7 +389,7 @@ def test_pictures_show_what_they_should():
 @pytest.mark.parametrize("case", [CASES[1], CASES[9], CASES[12]], ids=repr)
 def test_the_running_bound_of_width_max_bounds_what_float32_does(case, evidence):
     """In front of each activation of the second half every state is within the bound of where it should be."""
-    from radnet.approximation.width_max import _frame, _Moves, _running_rounding
+    from radnet.approximation.constructions.width_max import _frame, _Moves, _running_rounding
 
     a = radnet.approximate(case.f, case.domain, case.widest[0], lipschitz=case.lipschitz, width="max")
     moved, M = a.outside, len(a.cover)

@@ -21,15 +21,14 @@ from ..checks import check_features
 from ..errors import InvalidType, InvalidValue
 from ..expressions import Formula
 from .certificate import Certificate, Check
-from .construction import Outside
-from .covers import Cover
+from .constructions.construction import Outside
+from .constructions.growing_width import GrowingNetwork
+from .constructions.stacked import DeepNetwork, StackedNetwork
+from .covers import Cover, TooManyBalls
 from .domains import Array, Ball, Box, Domain, Points
-from .growing_width import GrowingNetwork
 from .guarantee import certify
-from .lattices import TooManyBalls
 from .planning import BITS, WIDTHS, Plan, Problem, make_plan
 from .rechecking import Recheck, recheck
-from .stacked import DeepNetwork, StackedNetwork
 from .targets import LARGEST, Target, claimed_limit, claimed_variation, refute, refute_limit
 
 __all__ = [

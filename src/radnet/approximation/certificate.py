@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidType, InvalidValue
+from .constructions.stacked import DeepNetwork
 from .covers import Cover
-from .stacked import DeepNetwork
 from .targets import values_of
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}

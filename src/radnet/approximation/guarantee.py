@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from ..errors import InvalidValue
-from . import growing_width, width_max, width_max_plus_1, width_n_plus_m_plus_1
 from .certificate import ROUNDING_AFAR, Certificate, largest_argument, reach_of, unit_roundoff
-from .construction import Construction
+from .constructions import growing_width, width_max, width_max_plus_1, width_n_plus_m_plus_1
+from .constructions.construction import Construction
 from .domains import Points
 from .planning import FREEDOM, Plan, Problem
 from .targets import LIMIT_SHARE

@@ -15,14 +15,14 @@ import numpy as np
 import torch
 
 from ..errors import InvalidValue
-from .construction import UNIT, Snapped, snap
-from .covers import Balls, Cover, Ruler, place
+from .constructions.construction import UNIT, Snapped, snap
+from .covers import Balls, Cover, Ruler, TooManyBalls, place
+from .covers.greedy import greedy_cover, safe_radius, separated_cover
+from .covers.lattices import lattice_cover
+from .covers.subdivision import Fits, adaptive_cover
+from .covers.trees import BallTree
 from .domains import Array, Domain, Points
-from .greedy import greedy_cover, safe_radius, separated_cover
-from .lattices import TooManyBalls, lattice_cover
-from .subdivision import Fits, adaptive_cover
 from .targets import Limit, Target, Variation
-from .trees import BallTree
 
 WIDTHS = ("growing", "n+m+1", "max+1", "max")
 BITS = {torch.float32: 24, torch.float64: 53}

@@ -17,12 +17,12 @@ from ..threads import quietly
 from ..writing import write_atomically
 from . import Approximation
 from .certificate import Certificate
+from .constructions.growing_width import GrowingNetwork
+from .constructions.stacked import DeepNetwork, StackedNetwork
+from .constructions.width_max import Moved
 from .covers import Cover
 from .domains import Array, Ball, Box, Domain, Points
-from .growing_width import GrowingNetwork
-from .stacked import DeepNetwork, StackedNetwork
 from .targets import Limit
-from .width_max import Moved
 
 FORMAT = 2  # 1 had no checksum
 _KEY = "radnet-approximation"

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..covers import Cover
+from ..domains import Array
 from .construction import Construction, as_tensor
-from .covers import Cover
-from .domains import Array
 from .stacked import StackedNetwork
 
 _TRIES = 256

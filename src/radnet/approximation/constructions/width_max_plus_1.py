@@ -15,10 +15,10 @@ import math
 import numpy as np
 import torch
 
+from ..covers import Cover
+from ..targets import Limit
 from .construction import STEP_HEIGHT, Construction, Snapped, affine_rounding, as_tensor
-from .covers import Cover
 from .stacked import StackedNetwork
-from .targets import Limit
 
 
 def build(cover: Cover, snapped: Snapped, dtype: torch.dtype) -> Construction:

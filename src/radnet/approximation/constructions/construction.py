@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .domains import Array
+from ..domains import Array
 from .stacked import DeepNetwork
 
 STEP_HEIGHT = 0.5  # h of the paper for every ball: exact in binary, and so is everything divided by it

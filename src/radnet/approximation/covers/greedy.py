@@ -11,10 +11,11 @@ import math
 
 import numpy as np
 
-from .covers import Balls
-from .domains import Array, Box, Domain, Mask, Points
-from .lattices import TooManyBalls, cubic_counts, cubic_lattice
-from .targets import Target
+from ..domains import Array, Box, Domain, Mask, Points
+from ..targets import Target
+from .counts import TooManyBalls
+from .cover import Balls
+from .lattices import cubic_counts, cubic_lattice
 from .trees import Indices
 
 _TRIES = 16

@@ -13,21 +13,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .covers import Balls
-from .domains import Array, Ball, Box, Domain
+from ..domains import Array, Ball, Box, Domain
+from .counts import TooManyBalls
+from .cover import Balls
 from .pruning import prune
 from .trees import BallTree
 
 _OFFSETS = 4
 ENUMERATED = 40  # lattice points looked at, per ball allowed
-
-
-class TooManyBalls(Exception):
-    """A cover needs more balls than allowed; says how many, as far as that is known."""
-
-    def __init__(self, count: float, exact: bool = True) -> None:
-        super().__init__(count)
-        self.count, self.exact = count, exact
 
 
 def lattice_cover(domain: Domain, radius: float, most: int, *, separated: bool = False) -> Balls:

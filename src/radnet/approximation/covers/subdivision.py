@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .covers import Balls
-from .domains import Array, Domain, Mask
-from .lattices import ENUMERATED, TooManyBalls, one_ball
+from ..domains import Array, Domain, Mask
+from .counts import TooManyBalls
+from .cover import Balls
+from .lattices import ENUMERATED, one_ball
 from .pruning import prune
 
 _DEEPEST = 40

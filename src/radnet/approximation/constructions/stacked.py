@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..activations import Identity, RadialActivation, StepReLU
-from ..checks import check_features
-from ..errors import InvalidValue
-from ..network import RadNet
+from ...activations import Identity, RadialActivation, StepReLU
+from ...checks import check_features
+from ...errors import InvalidValue
+from ...network import RadNet
 
 _COLUMNS_AT_ONCE = 16384  # a row stays below the size from which torch would start its threads
 MOST_BYTES = 2**30

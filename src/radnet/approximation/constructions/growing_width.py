@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..covers import Cover
+from ..domains import Array
+from ..targets import Limit
 from .construction import STEP_HEIGHT, Construction, as_tensor
-from .covers import Cover
-from .domains import Array
 from .stacked import DeepNetwork
-from .targets import Limit
 
 
 class GrowingNetwork(DeepNetwork):
