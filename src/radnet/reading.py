@@ -106,10 +106,14 @@ def _check_plain(value: Any, depth: int) -> None:
         _check_plain(part, depth - 1)
 
 
+#: what JSON of ours says at its top; what the names stand for is checked where it is used
+Header = dict[str, Any]
+
+
 class TensorFile(NamedTuple):
     """What a file of ours holds: its header and its tensors."""
 
-    header: dict[str, Any]
+    header: Header
     tensors: dict[str, Tensor]
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..domains import Array
-from .stacked import DeepNetwork
+from .deep import DeepNetwork
 
 STEP_HEIGHT = 0.5  # h of the paper for every ball: exact in binary, and so is everything divided by it
 UNIT = float(np.sqrt(1 - STEP_HEIGHT**2))  # the radius below which |(x - c, h)| < 1

@@ -21,7 +21,7 @@ from ..covers import Cover
 from ..domains import Array
 from ..targets import Limit
 from .construction import STEP_HEIGHT, Construction, as_tensor
-from .stacked import DeepNetwork
+from .deep import DeepNetwork
 
 
 class GrowingNetwork(DeepNetwork):
@@ -58,7 +58,7 @@ class GrowingNetwork(DeepNetwork):
         self.scale = nn.Parameter(scale, requires_grad=False)
 
     @property
-    def widths(self) -> tuple[int, ...]:  # type: ignore[override]
+    def widths(self) -> tuple[int, ...]:
         """``(n, n+1, ..., n+N, m)``."""
         N, n = self.centres.shape
         return (n, *range(n + 1, n + N + 1), self.A.shape[0])

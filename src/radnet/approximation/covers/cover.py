@@ -30,13 +30,15 @@ from .trees import BallTree, Indices, nearest_sphere
 
 @dataclass(frozen=True, eq=False)
 class Balls:
-    """A cover before it is placed: ball i covers its share of K with radius ``inner 2^-level``."""
+    """A cover before it is placed: ball i covers its share of K with radius ``inner 2^-level``.
+
+    A centre outside K takes the value of its nearest point of K, to which all of K is no farther than to the centre.
+    """
 
     centres: Array
     levels: Indices
     inner: float
     kind: str
-    # a centre outside K takes the value of its nearest point of K, to which all of K is no farther than to the centre
 
     @property
     def radii(self) -> Array:
