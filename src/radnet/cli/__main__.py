@@ -1,4 +1,4 @@
-"""``python -m radnet.cli`` is the command line too."""
+"""The command line again, for ``python -m``."""
 
 import sys
 
