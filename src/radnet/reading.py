@@ -95,7 +95,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def _check_plain(value: Any, depth: int) -> None:
+def _check_plain(value: object, depth: int) -> None:
     if depth == 0:
         raise ValueError(f"nested more than {DEEPEST} deep")
     if isinstance(value, float) and not math.isfinite(value):
@@ -117,7 +117,7 @@ class TensorFile(NamedTuple):
     tensors: dict[str, Tensor]
 
 
-def pack(tensors: Mapping[str, Tensor], key: str, header: Mapping[str, Any]) -> bytes:
+def pack(tensors: Mapping[str, Tensor], key: str, header: Mapping[str, object]) -> bytes:
     """The bytes of a file: tensors, a JSON header under a key, and a checksum of both."""
     plain = {name: x.detach().cpu().clone().contiguous() for name, x in tensors.items()}  # no two share memory
     text = json.dumps({"sha256": _UNSEALED, **header}, allow_nan=False)
@@ -177,7 +177,7 @@ def open_tensors(path: str | os.PathLike[str]) -> Any:
         raise InvalidValue(f"{path}: not a safetensors file, or damaged ({error})") from error
 
 
-def read_tensors(file: Any, path: Any) -> dict[str, Tensor]:
+def read_tensors(file: Any, path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """All tensors of an open file, as copies: what safetensors gives lies in the file, and goes where that goes."""
     try:
         return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118

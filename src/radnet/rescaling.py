@@ -149,7 +149,7 @@ def _has_own_parameters(h: Profile, v: Tensor) -> bool:
     return h(torch.ones(1, dtype=accumulation_dtype(v.dtype), device=v.device)).requires_grad
 
 
-def _has_tangent(*tensors: Any) -> bool:
+def _has_tangent(*tensors: object) -> bool:
     return any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
@@ -315,7 +315,7 @@ class _Rescale(torch.autograd.Function):
     """The fast form: saves v and one number a row."""
 
     @staticmethod
-    def forward(ctx: Any, v: Tensor, shift: Any, h: Profile, slope: Profile, dim: int) -> Tensor:
+    def forward(ctx: Any, v: Tensor, shift: Tensor | float | None, h: Profile, slope: Profile, dim: int) -> Tensor:
         y, r, ctx.ordinary = forward(v, shift, h, slope, dim)
         t = shift if isinstance(shift, Tensor) else None
         ctx.save_for_backward(v, r, t)
@@ -323,7 +323,7 @@ class _Rescale(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (gy,) = grads
         v, r, t = ctx.saved_tensors
         shift = ctx.fixed if t is None else t
@@ -334,7 +334,9 @@ class _Rescale(torch.autograd.Function):
         return grad_v, grad_t, None, None, None
 
 
-def _differentiable_backward(ctx: Any, v: Tensor, t: Tensor | None, shift: Any, gy: Tensor) -> tuple[Any, Any]:
+def _differentiable_backward(
+    ctx: Any, v: Tensor, t: Tensor | None, shift: Tensor | float | None, gy: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of v and t, each None where it is not needed, that can be differentiated again."""
     needed = ctx.needs_input_grad[:2]
     wanted = [x for x, needs in zip((v, t), needed, strict=True) if needs and x is not None]
