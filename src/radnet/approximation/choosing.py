@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..errors import InvalidValue
 from ..widths import count_parameters
+from .constructions import RECIPES
 from .covers import TooManyBalls
 from .planning import Plan, Problem, make_plan
 
@@ -34,7 +35,7 @@ def _cheapest(problem: Problem, bounded: str) -> Plan:
     """Of bounded width, or, for a few balls, growing; width "max" never is the cheapest: it has twice the layers."""
     plan = make_plan(problem, bounded)
     n, m, N = problem.n, problem.m, len(plan.cover)
-    cost = count_parameters([n, *[problem.hidden_width(bounded)] * N, m])
+    cost = count_parameters([n, *[RECIPES[bounded].hidden_width(n, m)] * N, m])
     growing = count_parameters([n, *range(n + 1, n + N + 1), m])
     return make_plan(problem, "growing") if growing < cost else plan
 

@@ -13,8 +13,9 @@ from ..expressions import Formula
 from .building import build
 from .certifying import certify
 from .choosing import choose_plan
+from .constructions import RECIPES
 from .domains import Domain, Points
-from .planning import BITS, WIDTHS, Problem
+from .planning import BITS, Problem
 from .result import Approximation
 from .targets import (
     LARGEST,
@@ -101,12 +102,10 @@ def approximate(
     rng = np.random.default_rng(0)
     target = Target(f, domain, rng)
     n, m = domain.dimension, target.outputs
-    if width == "max" and max(n, m) == 1:
-        raise InvalidValue(
-            'width="max" needs max(n, m) >= 2: networks of width 1 with Step-ReLU are monotone; use "max+1"'
-        )
+    if width != "auto":
+        RECIPES[width].refuse(n, m)
     claimed = claimed_limit(limit, n, m)
-    if claimed.given and width in ("max+1", "max"):
+    if claimed.given and width != "auto" and not RECIPES[width].everywhere:
         raise InvalidValue(
             f'width="{width}" knows the domain only and has no limit; use "growing" or "n+m+1", or limit=None'
         )
@@ -134,8 +133,8 @@ def _check_arguments(domain: object, eps: object, width: object, dtype: object, 
         raise InvalidValue(
             f"eps={eps} on {domain}: sizes must be between {1 / LARGEST:g} and {LARGEST:g}; change the units"
         )
-    if width not in (*WIDTHS, "auto"):
-        raise InvalidValue(f"width={width!r}: expected one of {', '.join((*WIDTHS, 'auto'))}")
+    if width not in (*RECIPES, "auto"):
+        raise InvalidValue(f"width={width!r}: expected one of {', '.join((*RECIPES, 'auto'))}")
     if not isinstance(dtype, torch.dtype) or dtype not in BITS:
         raise InvalidValue(f"dtype={dtype}: expected torch.float64 or torch.float32")
     if check_positive("max_balls", max_balls) > MOST_BALLS:

@@ -15,7 +15,8 @@ import numpy as np
 import torch
 
 from ..errors import InvalidValue
-from .constructions.construction import UNIT, Snapped, snap
+from .constructions import RECIPES, Recipe
+from .constructions.construction import Snapped, snap
 from .covers import Balls, Cover, Ruler, TooManyBalls, place
 from .covers.greedy import greedy_cover, safe_radius, separated_cover
 from .covers.lattices import lattice_cover
@@ -24,12 +25,8 @@ from .covers.trees import BallTree
 from .domains import Array, Domain, Points
 from .targets import Limit, Target, Variation
 
-WIDTHS = ("growing", "n+m+1", "max+1", "max")
 BITS = {torch.float32: 24, torch.float64: 53}
-_FREEDOM = 0.2  # share of eps for the points d_i of width "max"
 _SAFE = 1 - 2.0**-20
-# steps of the snapped values as shares of eps, the finest first; 0 where nothing is snapped
-_QUANTA = {"growing": (0.0,), "max": (0.0,), "n+m+1": (2.0**-8,), "max+1": (2.0**-8, 2.0**-6, 2.0**-5, 2.0**-4)}
 
 
 @dataclass(frozen=True)
@@ -55,17 +52,12 @@ class Problem:
         """Outputs."""
         return self.f.outputs
 
-    def hidden_width(self, width: str) -> int:
-        """The hidden width of a construction, or what counts of it when a norm is rounded."""
-        n, m = self.n, self.m
-        return {"growing": n + 2, "n+m+1": n + m + 1, "max+1": max(n, m) + 1, "max": max(n, m)}[width]
-
 
 @dataclass(frozen=True)
 class Plan:
     """Balls that are placed, with their values and what the error is made of.
 
-    ``snapping`` is how far values may be moved: to the lattice, or, for width "max", to the points d_i.
+    ``snapping`` is how far values may be moved: to the lattice, or where the construction wants them.
     """
 
     width: str
@@ -93,9 +85,10 @@ def make_plan(problem: Problem, width: str) -> Plan:
     InvalidValue
         If arithmetic is too coarse for this eps.
     """
+    recipe = RECIPES[width]
     spread, size = problem.f.extent
-    for attempt in _attempts(problem, width):
-        plan = _try(problem, width, attempt, spread, size)
+    for attempt in _attempts(problem, recipe):
+        plan = _try(problem, recipe, attempt, spread, size)
         if plan is not None:
             return plan
     raise InvalidValue(
@@ -105,10 +98,10 @@ def make_plan(problem: Problem, width: str) -> Plan:
     )
 
 
-def _attempts(problem: Problem, width: str) -> Iterator[_Attempt]:
+def _attempts(problem: Problem, recipe: Recipe) -> Iterator[_Attempt]:
     """float32 with little to spare first, where it is cheap; then what has to be."""
     uniform = problem.variation.kind in ("constant", "modulus") and not isinstance(problem.domain, Points)
-    quanta = _QUANTA[width]
+    quanta = recipe.quanta
     cheap = (1e-4, 1e-3, 3e-3, 1e-2) if uniform else (1e-3, 1e-2)
     for margin in cheap:
         yield from (_Attempt(24, margin, q) for q in quanta)
@@ -120,43 +113,43 @@ def _attempts(problem: Problem, width: str) -> Iterator[_Attempt]:
             yield _Attempt(53, margin, min(quanta[0], 2.0**-10))
 
 
-def _try(problem: Problem, width: str, attempt: _Attempt, spread: float, size: float) -> Plan | None:
+def _try(problem: Problem, recipe: Recipe, attempt: _Attempt, spread: float, size: float) -> Plan | None:
     n, m, eps = problem.n, problem.m, problem.eps
+    hidden = recipe.hidden_width(n, m)
     u = 2.0**-attempt.bits
     A = float(np.linalg.norm(problem.limit.A)) * problem.domain.reach * math.sqrt(n)
     constants = size + spread + 2 * eps + A + float(np.linalg.norm(problem.limit.b))
-    rounding = 8 * (problem.hidden_width(width) + 4) * u * constants
+    rounding = 8 * (hidden + 4) * u * constants
     if rounding > (0.02 if attempt.margin <= 0.01 else 0.2) * eps:
         return None
     snapping = attempt.quantum * eps * math.sqrt(m) / 2
-    budget = eps * _SAFE - snapping - rounding - (_FREEDOM * eps if width == "max" else 0)
+    budget = eps * _SAFE - snapping - rounding - recipe.freedom * eps
     largest = (1.02 * spread + eps) / (attempt.quantum * eps) if attempt.quantum else 0.0
     if 4 * largest > 2.0**attempt.bits:
         return None
     ruler = Ruler(
         bits=attempt.bits,
-        unit=1.0 if width == "max" else UNIT,
-        terms=problem.hidden_width(width),
+        unit=recipe.unit,
+        terms=hidden,
         reach=problem.domain.reach,
-        values=largest if width == "max+1" else 0.0,
+        values=largest if recipe.shared else 0.0,
     )
-    cover = _cover(problem, width, budget, attempt.margin, ruler)
+    cover = _cover(problem, recipe.separated, budget, attempt.margin, ruler)
     if cover is None:
         return None
     values = problem.f(cover.samples)
     snapped = snap(values, attempt.quantum * eps) if attempt.quantum else None
     if snapped is not None and float(np.abs(snapped.V).max()) > largest:
         spread = float((values.max(0) - values.min(0)).max())
-        return _try(problem, width, attempt, spread, size)
-    moved = 0.99 * _FREEDOM * eps if width == "max" else snapping
-    return Plan(width, cover, values, snapped, _variation(problem, cover, values), moved)
+        return _try(problem, recipe, attempt, spread, size)
+    moved = 0.99 * recipe.freedom * eps if recipe.freedom else snapping
+    return Plan(recipe.width, cover, values, snapped, _variation(problem, cover, values), moved)
 
 
-def _cover(problem: Problem, width: str, budget: float, margin: float, ruler: Ruler) -> Cover | None:
+def _cover(problem: Problem, separated: bool, budget: float, margin: float, ruler: Ruler) -> Cover | None:
     """Balls of the kind that suits the claim, placed, or None if the ruler is too coarse."""
     domain, variation = problem.domain, problem.variation
     rng = np.random.default_rng(problem.rng_seed)
-    separated = width == "max"
     if isinstance(domain, Points):
         if not separated:
             balls = greedy_cover(domain, problem.f, budget, margin, problem.max_balls, rng)

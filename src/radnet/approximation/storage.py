@@ -16,6 +16,7 @@ from ..reading import Header, enough_memory, pack, unpack
 from ..threads import quietly
 from ..writing import write_atomically
 from .certificate import Certificate
+from .constructions import RECIPES
 from .constructions.construction import Outside
 from .constructions.deep import DeepNetwork
 from .constructions.growing_width import GrowingNetwork
@@ -125,7 +126,8 @@ def _check(
     for name, (value, shape) in shapes.items():
         if value.shape != shape:
             raise InvalidValue(f"{path}: {name} has shape {value.shape}; needs {shape}")
-    layers = 2 * N if certificate.width == "max" else N
+    recipe = RECIPES.get(certificate.width)
+    layers = N * recipe.layers if recipe is not None else 0
     if (certificate.balls, certificate.hidden_layers, len(network.widths) - 2) != (N, layers, layers):
         raise InvalidValue(f"{path}: the certificate is that of another network")
     if not all(isinstance(getattr(certificate, name), (int, float)) for name in ("eps", "bound", "rounding")):

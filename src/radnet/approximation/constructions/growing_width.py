@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ..covers import Cover
 from ..domains import Array
 from ..targets import Limit
-from .construction import STEP_HEIGHT, Construction, as_tensor
+from .construction import STEP_HEIGHT, Construction, Recipe, as_tensor
 from .deep import DeepNetwork
 
 
@@ -165,3 +165,11 @@ def build(cover: Cover, values: Array, limit: Limit, dtype: torch.dtype) -> Cons
         far=far,
         margin=lambda u: (1 + STEP_HEIGHT**2) ** 0.5,
     )
+
+
+RECIPE = Recipe(
+    width="growing",
+    hidden_width=lambda n, m: n + 2,
+    build=lambda given: build(given.cover, given.values, given.limit, given.dtype),
+    everywhere=True,
+)
