@@ -185,6 +185,15 @@ def read_tensors(file: Any, path: str | os.PathLike[str]) -> dict[str, Tensor]:
         raise InvalidValue(f"{path}: a tensor in the file cannot be read ({error})") from error
 
 
+def part_of(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a name and a dot, by the rest of their names.
+
+    >>> sorted(part_of({"a.x": torch.zeros(1), "a.y.z": torch.zeros(1), "ab.x": torch.zeros(1)}, "a"))
+    ['x', 'y.z']
+    """
+    return {key.removeprefix(f"{name}."): x for key, x in tensors.items() if key.startswith(f"{name}.")}
+
+
 def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 of a header and of names, dtypes, shapes and bytes of tensors."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import InvalidValue
 from ..files import check_finite
-from ..reading import Header, enough_memory, pack, unpack
+from ..reading import Header, enough_memory, pack, part_of, unpack
 from ..threads import quietly
 from ..writing import write_atomically
 from .certificate import Certificate
@@ -81,10 +81,10 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 def _built(path: str | os.PathLike[str], header: Header, state: dict[str, Tensor]) -> Stored:
     try:
-        network = _NETWORKS[header["network"]](**_part(state, "network")).eval()
-        fields: Header = {k: v.numpy() for k, v in _part(state, "cover").items()}
+        network = _NETWORKS[header["network"]](**part_of(state, "network")).eval()
+        fields: Header = {k: v.numpy() for k, v in part_of(state, "cover").items()}
         cover = Cover(**fields, **header["cover"])
-        parts: Header = {k: v.numpy() for k, v in _part(state, "outside").items()}
+        parts: Header = {k: v.numpy() for k, v in part_of(state, "outside").items()}
         outside = _OUTSIDES[header["outside"]](**parts)
         outputs: Array = state["outputs"].numpy()
         certificate = Certificate(
@@ -94,7 +94,7 @@ def _built(path: str | os.PathLike[str], header: Header, state: dict[str, Tensor
             _network=network,
             _cover=cover,
         )
-        domain, formula = _domain(header.get("domain"), _part(state, "domain")), header.get("formula")
+        domain, formula = _domain(header.get("domain"), part_of(state, "domain")), header.get("formula")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         raise InvalidValue(f"{path}: the file does not hold what its header announces ({error})") from error
     try:
@@ -157,10 +157,6 @@ def _domain(data: Header | None, tensors: dict[str, Tensor]) -> Domain | None:
     if data["kind"] == "box":
         return Box(data["lo"], data["hi"])
     return Ball(data["centre"], data["radius"]) if data["kind"] == "ball" else Points(tensors["x"])
-
-
-def _part(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    return {key.split(".", 1)[1]: value for key, value in state.items() if key.startswith(f"{name}.")}
 
 
 def _tensor(value: Array) -> Tensor:

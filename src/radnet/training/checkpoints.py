@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import InvalidValue
-from ..reading import FLOATS, Header, check_fits, enough_memory, pack, unpack
+from ..reading import FLOATS, Header, check_fits, enough_memory, pack, part_of, unpack
 from ..writing import write_atomically
 
 FORMAT = 2  # 1 had no checksum and no state of torch's global generators
@@ -117,7 +117,7 @@ def read_checkpoint(
     with enough_memory(path):
         header, tensors = unpack(path, _KEY, FORMAT, "not a radnet checkpoint")
         progress = _history(path, header, tensors)
-        weights = _part(tensors, "model.")
+        weights = part_of(tensors, "model")
         _check_weights(path, weights, model.state_dict())
         if (generator is None) != ("generator" not in tensors) or (scheduler is None) != (
             header.get("scheduler") is None
@@ -125,12 +125,12 @@ def read_checkpoint(
             raise InvalidValue(
                 f"{path}: the run was started with another generator or scheduler; resume it as it was started"
             )
-        state = _optimizer_state(path, header, _part(tensors, "optimizer."), optimizer)
+        state = _optimizer_state(path, header, part_of(tensors, "optimizer"), optimizer)
         if scheduler is not None:
             _check_alike(header["scheduler"], scheduler.state_dict(), f"{path}: the scheduler")
         if generator is not None:
             _check_random(path, tensors["generator"], generator.device)
-        random = _part(tensors, "random.")
+        random = part_of(tensors, "random")
         devices = random_states(model)
         if random and random.keys() != devices.keys():
             raise InvalidValue(
@@ -180,12 +180,8 @@ def _check_random(path: Path, state: Tensor, device: torch.device) -> None:
 # --- checks
 
 
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): x for name, x in tensors.items() if name.startswith(prefix)}
-
-
 def _history(path: Path, header: Header, tensors: dict[str, Tensor]) -> Progress:
-    found = _part(tensors, "history.")
+    found = part_of(tensors, "history")
     whole = found.keys() == {"losses", "rates"}
     if not whole or any(x.dtype != torch.float64 or x.ndim != 1 or not x.isfinite().all() for x in found.values()):
         raise InvalidValue(f"{path}: the history of losses and rates is missing or damaged")
