@@ -1,6 +1,7 @@
 """What `approximate` refuses, and that it says where, what and what to do."""
 
 import math
+import types
 
 import numpy as np
 import pytest
@@ -168,6 +169,42 @@ def test_too_many_balls_says_how_many_and_which_eps_would_fit(width, claim):
         radnet.approximate(f, domain, 0.15, width=width, max_balls=60, **claim)
     eps = float(str(raised.value).split("eps=")[2].split(" ")[0])
     assert len(radnet.approximate(f, domain, eps, width=width, max_balls=60, **claim).cover) <= 60
+
+
+@pytest.mark.parametrize("first", range(21))
+def test_the_eps_that_would_fit_is_the_first_and_few_are_planned_for(first, monkeypatch):
+    from radnet.approximation import choosing
+    from radnet.approximation.covers import TooManyBalls
+
+    planned = []
+
+    def plan(problem, width):
+        planned.append(problem.eps)
+        if problem.eps not in values[first:]:
+            raise TooManyBalls(math.inf)
+
+    def replace(problem, eps):
+        return types.SimpleNamespace(eps=eps)
+
+    monkeypatch.setattr(choosing, "make_plan", plan)
+    monkeypatch.setattr(choosing, "replace", replace)
+    values = choosing._rising(0.1)
+    assert len(values) == 20
+    found = choosing._first_that_fits(None, "max+1", values)
+    assert found == (values[first] if first < 20 else None)
+    assert len(planned) == len(set(planned)) <= (first + 1 if first < 6 else 12)
+
+
+def test_a_jump_that_no_eps_considered_allows_is_told_after_few_plans():
+    calls = []
+
+    def f(x):
+        calls.append(len(x))
+        return 1e7 * (x > 0.5).double()
+
+    with pytest.raises(ValueError, match="takes very many balls, more than max_balls=20,000; no eps was found"):
+        radnet.approximate(f, UNIT, 0.1)
+    assert calls.count(4096) == 1  # how far f spreads is sampled once, not for every eps
 
 
 def test_float32_says_when_it_is_too_coarse():

@@ -1,5 +1,6 @@
 """Around the constructions: covers, the tree, files, formulas, the command, pictures."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -12,15 +13,52 @@ import torch
 import radnet
 from radnet import plots
 from radnet.approximation import load
+from radnet.approximation.constructions import RECIPES
 from radnet.approximation.covers import Balls, Ruler, place
-from radnet.approximation.lattices import lattice_cover
-from radnet.approximation.pruning import prune
-from radnet.approximation.trees import BallTree
+from radnet.approximation.covers.lattices import lattice_cover
+from radnet.approximation.covers.pruning import prune
+from radnet.approximation.covers.trees import BallTree
 from radnet.cli import main
 from radnet.expressions import parse_function
 from radnet.reading import pack, unpack
 from targets import CASES, GAUSS
 from test_approximation import arguments
+
+# --- constructions
+
+
+@pytest.mark.parametrize("width", [*RECIPES, "made up"])
+def test_a_construction_is_what_its_recipe_says_and_nobody_else_knows_it(width, tmp_path, monkeypatch):
+    recipe = RECIPES.get(width, dataclasses.replace(RECIPES["n+m+1"], width=width))
+    monkeypatch.setitem(RECIPES, width, recipe)
+    f, K = (lambda x: torch.exp(-x.square().sum(1))), radnet.Box([-3, -3], [3, 3])
+    a = radnet.approximate(f, K, 0.5, lipschitz=0.86, width=width)
+    hidden = a.network.widths[1:-1]
+    assert len(hidden) == recipe.layers * len(a.cover)
+    assert (
+        hidden == tuple(range(3, 3 + len(hidden))) if width == "growing" else {*hidden} == {recipe.hidden_width(2, 1)}
+    )
+    assert a.certificate.check(f, K.sample(1000, np.random.default_rng(0))).holds
+    a.save(tmp_path / "a.safetensors")
+    assert load(tmp_path / "a.safetensors").recheck(f).holds
+    limit = ([[0, 0]], [0])
+    if recipe.everywhere:
+        far = radnet.approximate(f, K, 0.5, lipschitz=0.86, width=width, limit=limit)
+        assert far.certificate.scope.startswith("all of R^2")
+    else:
+        with pytest.raises(ValueError, match="knows the domain only and has no limit"):
+            radnet.approximate(f, K, 0.5, lipschitz=0.86, width=width, limit=limit)
+
+
+def test_a_file_whose_construction_is_unknown_is_refused(tmp_path):
+    path = tmp_path / "a.safetensors"
+    radnet.approximate(torch.sin, radnet.Box(0, 1), 0.25, lipschitz=1).save(path)
+    header, tensors = unpack(path, "radnet-approximation", 2, "")
+    header["certificate"]["width"] = "wide"
+    path.write_bytes(pack(tensors, "radnet-approximation", header))
+    with pytest.raises(radnet.RadNetError, match="the certificate is that of another network"):
+        load(path)
+
 
 # --- trees and covers
 
@@ -389,7 +427,7 @@ def test_pictures_show_what_they_should():
 @pytest.mark.parametrize("case", [CASES[1], CASES[9], CASES[12]], ids=repr)
 def test_the_running_bound_of_width_max_bounds_what_float32_does(case, evidence):
     """In front of each activation of the second half every state is within the bound of where it should be."""
-    from radnet.approximation.width_max import _frame, _Moves, _running_rounding
+    from radnet.approximation.constructions.width_max import _frame, _Moves, _running_rounding
 
     a = radnet.approximate(case.f, case.domain, case.widest[0], lipschitz=case.lipschitz, width="max")
     moved, M = a.outside, len(a.cover)

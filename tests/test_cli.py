@@ -157,13 +157,13 @@ def test_help_does_not_wait_for_torch():
 
 
 def test_a_bar_for_each_experiment_is_shown_on_a_terminal_only(monkeypatch, capsys):
-    from radnet.cli import _bars
+    from radnet.cli.progress import bars
     from radnet.experiments.running.plan import plan
 
     jobs = plan([1, 2], trials=2)
 
     def shown(quiet):
-        with _bars(quiet) as begin:
+        with bars(quiet) as begin:
             if begin is None:
                 return capsys.readouterr().err
             advance = begin(jobs)
@@ -175,6 +175,6 @@ def test_a_bar_for_each_experiment_is_shown_on_a_terminal_only(monkeypatch, caps
     assert shown(quiet=True) == ""
     assert shown(quiet=False) == "experiment 2: 2 trials done\nexperiment 1: 2 trials done\n"
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    bars = shown(quiet=False)
-    assert "experiment 1" in bars
-    assert "100%" in bars
+    drawn = shown(quiet=False)
+    assert "experiment 1" in drawn
+    assert "100%" in drawn

@@ -17,8 +17,8 @@ import torch
 
 import radnet
 from radnet import arrays, reading
-from radnet.approximation.command import parse_domain
 from radnet.checkpoints import Progress, read_checkpoint, write_checkpoint
+from radnet.cli.arguments import parse_domain
 from radnet.experiments.recovery import images
 from radnet.experiments.running import folder as folders
 from radnet.reading import pack, unpack

@@ -212,9 +212,9 @@ def test_checkpoints_that_do_not_fit_are_refused_and_change_nothing(tmp_path):
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
     net, _ = problem()
-    monkeypatch.setattr("radnet.checkpoints.FORMAT", 7)
+    monkeypatch.setattr("radnet.training.checkpoints.FORMAT", 7)
     write_checkpoint(tmp_path / "c", net, adam(net), Progress([1.0], [0.1]))
-    monkeypatch.setattr("radnet.checkpoints.FORMAT", 2)
+    monkeypatch.setattr("radnet.training.checkpoints.FORMAT", 2)
     with pytest.raises(ValueError, match="file format 7; this radnet reads formats 1 to 2"):
         read_checkpoint(tmp_path / "c", net, adam(net))
 

@@ -70,3 +70,11 @@ def test_bad_widths_are_refused_with_a_reason(widths, kind, message):
         with pytest.raises(kind, match=message) as caught:
             refuse(widths)
         assert isinstance(caught.value, radnet.RadNetError)
+
+
+def test_widths_that_are_right_are_never_written_out():
+    class Width(int):
+        def __repr__(self):
+            raise AssertionError("for thousands of layers that would take minutes")
+
+    assert check_widths([Width(3)] * 4) == (3, 3, 3, 3)

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from . import profiles
+from .checks import check_blocks, check_dim, check_input, check_number
 from .errors import InvalidType, InvalidValue
-from .rescaling import block_sizes, check_blocks, check_dim, check_input, check_number, rescale, slope_of
+from .rescaling import block_sizes, rescale, slope_of
 
 Shift = float | Literal["trainable"] | None
 

@@ -14,13 +14,17 @@ import tokenize
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
+import numpy.typing as npt
 
 from .errors import InvalidValue
 from .reading import enough_memory, regular_file
 from .threads import quietly
+
+#: what a file may hold: numbers, whole or not
+Numbers = npt.NDArray[np.number | np.bool_]
 
 #: bytes of an array; MNIST in float64 has 376 million
 LARGEST = 2**29
@@ -33,7 +37,7 @@ _DAMAGED = (
 )  # fmt: skip
 
 
-def read_npy(path: str | os.PathLike[str]) -> Any:
+def read_npy(path: str | os.PathLike[str]) -> Numbers:
     """The array in an .npy file."""
     with open(regular_file(path), "rb") as file:
         try:
@@ -43,7 +47,7 @@ def read_npy(path: str | os.PathLike[str]) -> Any:
             raise InvalidValue(f"{path}: not an .npy file, or damaged ({error})") from error
 
 
-def read_npz(path: str | os.PathLike[str]) -> dict[str, Any]:
+def read_npz(path: str | os.PathLike[str]) -> dict[str, Numbers]:
     """The arrays in an .npz file, by name."""
     regular_file(path)
     try:
@@ -59,7 +63,7 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InvalidValue(f"{path}: not an .npz file, or damaged ({error})") from error
 
 
-def read_text(path: str | os.PathLike[str]) -> Any:
+def read_text(path: str | os.PathLike[str]) -> Numbers:
     """A matrix of numbers from a text file, separated by commas."""
     if regular_file(path).stat().st_size > LARGEST:
         raise InvalidValue(f"{path}: more than {LARGEST:,} bytes")
@@ -70,12 +74,12 @@ def read_text(path: str | os.PathLike[str]) -> Any:
         raise InvalidValue(f"{path}: not made of numbers ({error})") from error
 
 
-def read_rows(path: str | os.PathLike[str]) -> Any:
+def read_rows(path: str | os.PathLike[str]) -> Numbers:
     """Points, one a row, from an .npy file or from text."""
     return read_npy(path) if Path(path).suffix == ".npy" else read_text(path)
 
 
-def read_idx(path: str | os.PathLike[str], magic: int) -> Any:
+def read_idx(path: str | os.PathLike[str], magic: int) -> Numbers:
     """The bytes in a file of MNIST's own format: a magic number, the sizes, the bytes; packed if its name says .gz."""
     axes = magic & 0xFF
     try:
@@ -104,7 +108,7 @@ def _opened(path: Path) -> IO[bytes]:
     return gzip.open(path) if path.suffix == ".gz" else open(path, "rb")  # type: ignore[return-value]
 
 
-def _array(file: IO[bytes], size: int) -> Any:
+def _array(file: IO[bytes], size: int) -> Numbers:
     """An array in NumPy's format from a stream of known length."""
     version = np.lib.format.read_magic(file)
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from .activations import RadialActivation
+from .checks import check_features
 from .errors import InvalidType, InvalidValue
 from .network import RadNet
-from .parameters import check_features
 from .rescaling import rescale
 
 

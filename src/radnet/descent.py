@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .errors import InvalidType, InvalidValue
+from .checks import check_kind
+from .errors import InvalidValue
 from .network import NetworkT, RadNet, widen
 from .widths import check_widths, reduced_widths
 
@@ -60,8 +61,7 @@ class InterpolatingSpace:
     # --- the zero block, as views
 
     def _check(self, net: RadNet, widths: tuple[int, ...]) -> None:
-        if not isinstance(net, RadNet):
-            raise InvalidType(f"the interpolating space needs a RadNet, got {type(net).__name__}")
+        check_kind(net, RadNet, "the interpolating space needs a RadNet")
         if net.widths != widths or net.has_bias != self.bias:
             raise InvalidValue(
                 f"expected a network of widths {widths} with bias={self.bias}, "
@@ -214,10 +214,8 @@ class ProjectedOptimizer(Optimizer):
     """
 
     def __init__(self, optimizer: Optimizer, network: RadNet) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise InvalidType(f"ProjectedOptimizer wraps a torch optimizer, got {type(optimizer).__name__}")
-        if not isinstance(network, RadNet):
-            raise InvalidType(f"ProjectedOptimizer needs a RadNet, got {type(network).__name__}")
+        check_kind(optimizer, Optimizer, "ProjectedOptimizer wraps a torch optimizer")
+        check_kind(network, RadNet, "ProjectedOptimizer needs a RadNet")
         space = InterpolatingSpace(network.widths, network.has_bias)
         space.require(network)
         self.optimizer = optimizer

@@ -14,11 +14,11 @@ import operator
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from .checks import is_number
 from .errors import InvalidValue
 from .threads import quietly
 
@@ -97,7 +97,7 @@ def parse_formula(text: str) -> Formula:
     return Formula(text)
 
 
-def parse_function(text: str) -> Callable[..., Any]:
+def parse_function(text: str) -> Callable[..., Tensor]:
     """The function that a text stands for: a formula, or MODULE:FUNCTION, which is imported and so runs code.
 
     Examples
@@ -114,7 +114,7 @@ def parse_function(text: str) -> Callable[..., Any]:
     return parse_formula(text)
 
 
-def imported_function(module: str, name: str) -> Callable[..., Any]:
+def imported_function(module: str, name: str) -> Callable[..., Tensor]:
     """The function of that name, from a module on the path or in the current folder."""
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
@@ -198,10 +198,10 @@ def _said(node: ast.expr) -> str:
 def _is_leaf(node: ast.expr) -> bool:
     if isinstance(node, ast.Name):
         return node.id in (*_CONSTANTS, "x", "r") or _coordinate(node.id) is not None
-    return isinstance(node, ast.Constant) and type(node.value) in (int, float) and _is_finite(node.value)
+    return isinstance(node, ast.Constant) and is_number(node.value) and _is_finite(node.value)
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: float) -> bool:
     try:
         return math.isfinite(float(value))
     except OverflowError:

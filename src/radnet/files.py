@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .activations import NAMES, Radial, RadialActivation, ShiftedReLU, named_activation
-from .errors import InvalidType, InvalidValue
+from .checks import check_kind, is_number
+from .errors import InvalidValue
 from .network import RadNet
-from .reading import FLOATS, check_fits, enough_memory, open_tensors, pack, read_tensors, unpack
+from .reading import FLOATS, Header, check_fits, enough_memory, open_tensors, pack, read_tensors, unpack
 from .widths import check_widths
 from .writing import write_atomically
 
@@ -54,8 +54,7 @@ def save(net: RadNet, path: str | os.PathLike[str]) -> None:
     >>> torch.equal(net(torch.ones(3, 2)), again(torch.ones(3, 2)))
     True
     """
-    if not isinstance(net, RadNet):
-        raise InvalidType(f"save needs a RadNet, got {type(net).__name__}")
+    check_kind(net, RadNet, "save needs a RadNet")
     state = {name: value.detach() for name, value in net.state_dict().items()}
     check_finite(state)
     header = {
@@ -151,9 +150,9 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
 # --- activations
 
 
-def _describe(rho: RadialActivation, i: int) -> dict[str, Any]:
+def _describe(rho: RadialActivation, i: int) -> dict[str, object]:
     shift = "none" if rho.shift is None else "trainable" if isinstance(rho.shift, nn.Parameter) else "fixed"
-    entry: dict[str, Any] = {"shift": shift}
+    entry: dict[str, object] = {"shift": shift}
     built_in = next((name for name, kind in NAMES.items() if type(rho) is kind), None)
     if built_in is not None:
         entry["name"] = built_in
@@ -171,18 +170,16 @@ def _describe(rho: RadialActivation, i: int) -> dict[str, Any]:
     return {**entry, "name": name, "custom": True}
 
 
-def _rebuild(entry: Any, i: int, given: Mapping[str, ActivationSource], dtype: str) -> RadialActivation:
+def _rebuild(entry: object, i: int, given: Mapping[str, ActivationSource], dtype: str) -> RadialActivation:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise InvalidValue(f"layer {i}: the header does not say which activation it has")
     name, kind = entry["name"], entry.get("shift", "none")
     if kind not in ("none", "fixed", "trainable"):
         raise InvalidValue(f"layer {i}: unknown kind of shift {kind!r} in the header")
     shift = {"none": None, "fixed": 0.0, "trainable": "trainable"}[kind]
-    keywords: dict[str, Any] = {"shift": shift, "dtype": _dtype(dtype)}
+    keywords: Header = {"shift": shift, "dtype": _dtype(dtype)}
     if not entry.get("custom"):
-        if "b" in entry and (
-            name != _SHIFTED or isinstance(entry["b"], bool) or not isinstance(entry["b"], int | float)
-        ):
+        if "b" in entry and (name != _SHIFTED or not is_number(entry["b"])):
             raise InvalidValue(f"layer {i}: {name!r} with b = {entry['b']!r} in the header; the file is damaged")
         return named_activation(name, **keywords, **({"b": entry["b"]} if "b" in entry else {}))
     if name not in given:
@@ -202,7 +199,7 @@ def _rebuild(entry: Any, i: int, given: Mapping[str, ActivationSource], dtype: s
 _NOT_OURS = "a safetensors file, but not one written by radnet; try load_into(model, path)"
 
 
-def _check_header(header: dict[str, Any], path: Any) -> None:
+def _check_header(header: Header, path: str | os.PathLike[str]) -> None:
     for key, kind in (("widths", list), ("bias", bool), ("dtype", str), ("activations", list)):
         if not isinstance(header.get(key), kind):
             raise InvalidValue(f"{path}: the header is damaged: {key} is {header.get(key)!r}")
@@ -221,7 +218,9 @@ def _expected_shapes(widths: tuple[int, ...], bias: bool, rhos: list[RadialActiv
     return shapes
 
 
-def _check_shapes(state: dict[str, Tensor], expected: dict[str, tuple[int, ...]], dtype: str, path: Any) -> None:
+def _check_shapes(
+    state: dict[str, Tensor], expected: dict[str, tuple[int, ...]], dtype: str, path: str | os.PathLike[str]
+) -> None:
     if set(state) != set(expected):
         odd = ", ".join(sorted(set(state) ^ set(expected)))
         raise InvalidValue(f"{path}: the tensors in the file are not those the header announces ({odd})")

@@ -10,7 +10,7 @@ import copy
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,11 +19,10 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
 from .activations import RadialActivation, Shift, named_activation
+from .checks import as_tensors, check_dtype, check_features, check_kind, check_number, check_parameters
 from .errors import InvalidType, InvalidValue
 from .initialization import balance, draw_balanced, draw_like_linear
 from .linalg import pad
-from .parameters import as_tensors, check_dtype, check_features, check_parameters
-from .rescaling import check_number
 from .widths import check_widths
 
 ActivationLike = str | RadialActivation
@@ -253,7 +252,7 @@ class RadNet(nn.Module):
         ]
         net = cls.__new__(cls)
         nn.Module.__init__(net)
-        net._assemble([_linear(W_i, b_i) for W_i, b_i in zip(W, b, strict=True)], rhos)
+        net._assemble([linear_around(W_i, b_i) for W_i, b_i in zip(W, b, strict=True)], rhos)
         return net
 
     @classmethod
@@ -279,13 +278,13 @@ class RadNet(nn.Module):
         layers = []
         for old, W, b in zip(self._linears(), weights, biases, strict=True):
             copied = [None if p is None else p.detach().to(old.weight, copy=True) for p in (W, b)]  # nothing is shared
-            layer = _linear(cast("Tensor", copied[0]), copied[1], like=old)
+            layer = linear_around(cast("Tensor", copied[0]), copied[1], like=old)
             layer.weight.requires_grad_(old.weight.requires_grad)
             if layer.bias is not None and old.bias is not None:
                 layer.bias.requires_grad_(old.bias.requires_grad)
             layers.append(layer)
         # the memo stands in for the old layers, so that the wide weights are never copied
-        memo: dict[int, Any] = {id(self.layers): nn.ModuleList(layers).train(self.layers.training)}
+        memo: dict[int, object] = {id(self.layers): nn.ModuleList(layers).train(self.layers.training)}
         for value in vars(self).values():  # deepcopy refuses tensors that have a history
             if isinstance(value, Tensor) and value.grad_fn is not None:
                 memo[id(value)] = value.detach().clone()
@@ -316,8 +315,7 @@ def widen(
     >>> torch.allclose(widen(net, (2, 9, 1), fill=0.1)(x), net(x))
     True
     """
-    if not isinstance(net, RadNet):
-        raise InvalidType(f"widen needs a RadNet, got {type(net).__name__}")
+    check_kind(net, RadNet, "widen needs a RadNet")
     net.check_initialised()
     n, old = check_widths(widths), net.widths
     if len(n) != len(old) or n[0] != old[0] or n[-1] != old[-1] or any(a < b for a, b in zip(n, old, strict=True)):
@@ -339,7 +337,7 @@ def widen(
     return net.with_parameters(weights, biases)
 
 
-def _linear(W: Tensor, b: Tensor | None, like: nn.Linear | None = None) -> nn.Linear:
+def linear_around(W: Tensor, b: Tensor | None, like: nn.Linear | None = None) -> nn.Linear:
     """nn.Linear around given tensors, without drawing weights first; with the hooks and the mode of another one."""
     layer = nn.Linear(W.shape[1], W.shape[0], bias=b is not None, device="meta", dtype=W.dtype)
     if type(like) is nn.Linear:
@@ -356,7 +354,11 @@ def _linear(W: Tensor, b: Tensor | None, like: nn.Linear | None = None) -> nn.Li
 
 
 def _hidden_activations(
-    activation: ActivationLike | Sequence[ActivationLike], count: int, shift: Shift, device: Any, dtype: Any
+    activation: ActivationLike | Sequence[ActivationLike],
+    count: int,
+    shift: Shift,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
 ) -> list[RadialActivation]:
     if isinstance(activation, Sequence) and not isinstance(activation, str):
         if len(activation) != count:
@@ -368,7 +370,9 @@ def _hidden_activations(
     return found[:count]
 
 
-def as_activation(given: Any, where: str, shift: Shift, device: Any, dtype: Any) -> RadialActivation:
+def as_activation(
+    given: object, where: str, shift: Shift, device: torch.device | str | None, dtype: torch.dtype | None
+) -> RadialActivation:
     """An activation of its own for one layer: made from a name, or copied from a module."""
     if isinstance(given, str):
         return named_activation(given, shift=shift, device=device, dtype=dtype)

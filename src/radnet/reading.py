@@ -23,6 +23,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from .checks import is_whole
 from .errors import InvalidValue, MissingFile, NotEnoughMemory
 
 #: bytes of JSON, also of the header of a safetensors file, and how deep it may be nested
@@ -94,7 +95,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-def _check_plain(value: Any, depth: int) -> None:
+def _check_plain(value: object, depth: int) -> None:
     if depth == 0:
         raise ValueError(f"nested more than {DEEPEST} deep")
     if isinstance(value, float) and not math.isfinite(value):
@@ -105,14 +106,18 @@ def _check_plain(value: Any, depth: int) -> None:
         _check_plain(part, depth - 1)
 
 
+#: what JSON of ours says at its top; what the names stand for is checked where it is used
+Header = dict[str, Any]
+
+
 class TensorFile(NamedTuple):
     """What a file of ours holds: its header and its tensors."""
 
-    header: dict[str, Any]
+    header: Header
     tensors: dict[str, Tensor]
 
 
-def pack(tensors: Mapping[str, Tensor], key: str, header: Mapping[str, Any]) -> bytes:
+def pack(tensors: Mapping[str, Tensor], key: str, header: Mapping[str, object]) -> bytes:
     """The bytes of a file: tensors, a JSON header under a key, and a checksum of both."""
     plain = {name: x.detach().cpu().clone().contiguous() for name, x in tensors.items()}  # no two share memory
     text = json.dumps({"sha256": _UNSEALED, **header}, allow_nan=False)
@@ -143,7 +148,7 @@ def unpack(path: str | os.PathLike[str], key: str, newest: int, otherwise: str) 
         if not isinstance(header, dict):
             raise InvalidValue(f"{path}: the header is damaged: it is a {type(header).__name__}")
         found = header.get("format")
-        if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= newest:
+        if not is_whole(found) or not 1 <= found <= newest:
             raise InvalidValue(f"{path}: file format {found!r}; this radnet reads formats 1 to {newest}")
         tensors = read_tensors(file, path)
     text = metadata[key]
@@ -172,12 +177,21 @@ def open_tensors(path: str | os.PathLike[str]) -> Any:
         raise InvalidValue(f"{path}: not a safetensors file, or damaged ({error})") from error
 
 
-def read_tensors(file: Any, path: Any) -> dict[str, Tensor]:
+def read_tensors(file: Any, path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """All tensors of an open file, as copies: what safetensors gives lies in the file, and goes where that goes."""
     try:
         return {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
         raise InvalidValue(f"{path}: a tensor in the file cannot be read ({error})") from error
+
+
+def part_of(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a name and a dot, by the rest of their names.
+
+    >>> sorted(part_of({"a.x": torch.zeros(1), "a.y.z": torch.zeros(1), "ab.x": torch.zeros(1)}, "a"))
+    ['x', 'y.z']
+    """
+    return {key.removeprefix(f"{name}."): x for key, x in tensors.items() if key.startswith(f"{name}.")}
 
 
 def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:

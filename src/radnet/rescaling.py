@@ -18,7 +18,6 @@ Two forms of the same function: `composed` is made of differentiable operations 
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .checks import check_blocks, check_input, check_shift
 from .errors import InvalidType, InvalidValue
 
 Profile = Callable[[Tensor], Tensor]
@@ -96,7 +96,7 @@ def rescale(
     axis = check_input(v, dim)
     if not callable(h):
         raise InvalidType(f"the profile h must be callable, got {type(h).__name__}")
-    shift = _check_shift(shift)
+    shift = check_shift(shift)
     blocks = check_blocks(blocks)
     if blocks is None:
         return rescale_axis(v, h, slope, shift, axis)
@@ -120,55 +120,6 @@ def block_sizes(blocks: int | Sequence[int], n: int) -> list[int]:
     if sum(blocks) != n:
         raise InvalidValue(f"blocks={tuple(blocks)}: the sizes add up to {sum(blocks)}, but the axis has {n} entries")
     return list(blocks)
-
-
-def check_blocks(blocks: Any) -> int | tuple[int, ...] | None:
-    """What ``blocks=`` may be: None, how many, or their sizes."""
-    if blocks is None:
-        return None
-    sizes = (blocks,) if isinstance(blocks, int) else tuple(blocks) if isinstance(blocks, list | tuple) else None
-    if sizes is None or any(isinstance(k, bool) or not isinstance(k, int) for k in sizes):
-        raise InvalidType(f"blocks={blocks!r}: expected an int (how many) or a sequence of ints (their sizes)")
-    if not sizes or min(sizes) < 1:
-        raise InvalidValue(f"blocks={blocks!r}: every block needs at least one entry")
-    return blocks if isinstance(blocks, int) else sizes
-
-
-def check_dim(dim: Any) -> int:
-    """What ``dim=`` may be: an int."""
-    if isinstance(dim, bool) or not isinstance(dim, int):
-        raise InvalidType(f"dim={dim!r}: expected an int, the axis along which a vector lies")
-    return dim
-
-
-def check_number(what: str, value: Any) -> float:
-    """A finite number as a float."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidType(f"{what}={value!r}: expected a number, got {type(value).__name__}")
-    if not math.isfinite(value):
-        raise InvalidValue(f"{what}={value!r}: expected a finite number")
-    return float(value)
-
-
-def _check_shift(shift: Any) -> Tensor | float | None:
-    if isinstance(shift, Tensor):
-        if shift.numel() != 1:
-            raise InvalidValue(f"shift has shape {tuple(shift.shape)}; expected one number")
-        return shift.reshape(()) if shift.ndim else shift
-    return None if shift is None else check_number("shift", shift)
-
-
-def check_input(v: Tensor, dim: int) -> int:
-    """The axis as a non-negative number, once v is known to be something that can be rescaled."""
-    if not isinstance(v, Tensor):
-        raise InvalidType(f"radial rescaling needs a tensor, got {type(v).__name__}; use torch.as_tensor")
-    if not v.is_floating_point():
-        raise InvalidType(
-            f"radial rescaling needs a real floating-point tensor, got {v.dtype}; convert it, for example x.float()"
-        )
-    if not -v.ndim <= check_dim(dim) < v.ndim:
-        raise InvalidValue(f"dim={dim}: the input of shape {tuple(v.shape)} has no such axis")
-    return dim % v.ndim
 
 
 def rescale_axis(v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | float | None, dim: int) -> Tensor:
@@ -198,7 +149,7 @@ def _has_own_parameters(h: Profile, v: Tensor) -> bool:
     return h(torch.ones(1, dtype=accumulation_dtype(v.dtype), device=v.device)).requires_grad
 
 
-def _has_tangent(*tensors: Any) -> bool:
+def _has_tangent(*tensors: object) -> bool:
     return any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
@@ -364,7 +315,7 @@ class _Rescale(torch.autograd.Function):
     """The fast form: saves v and one number a row."""
 
     @staticmethod
-    def forward(ctx: Any, v: Tensor, shift: Any, h: Profile, slope: Profile, dim: int) -> Tensor:
+    def forward(ctx: Any, v: Tensor, shift: Tensor | float | None, h: Profile, slope: Profile, dim: int) -> Tensor:
         y, r, ctx.ordinary = forward(v, shift, h, slope, dim)
         t = shift if isinstance(shift, Tensor) else None
         ctx.save_for_backward(v, r, t)
@@ -372,7 +323,7 @@ class _Rescale(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (gy,) = grads
         v, r, t = ctx.saved_tensors
         shift = ctx.fixed if t is None else t
@@ -383,7 +334,9 @@ class _Rescale(torch.autograd.Function):
         return grad_v, grad_t, None, None, None
 
 
-def _differentiable_backward(ctx: Any, v: Tensor, t: Tensor | None, shift: Any, gy: Tensor) -> tuple[Any, Any]:
+def _differentiable_backward(
+    ctx: Any, v: Tensor, t: Tensor | None, shift: Tensor | float | None, gy: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of v and t, each None where it is not needed, that can be differentiated again."""
     needed = ctx.needs_input_grad[:2]
     wanted = [x for x, needs in zip((v, t), needed, strict=True) if needs and x is not None]

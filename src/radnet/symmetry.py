@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .checks import check_kind
 from .errors import InvalidType, InvalidValue
 from .linalg import haar_orthogonal, matmul64, orthogonality_ratio, signed_qr
 from .network import NetworkT, RadNet
@@ -96,8 +97,7 @@ class OrthogonalAction:
         InvalidValue
             If the network has other widths.
         """
-        if not isinstance(net, RadNet):
-            raise InvalidType(f"an orthogonal action needs a RadNet, got {type(net).__name__}")
+        check_kind(net, RadNet, "an orthogonal action needs a RadNet")
         net.check_initialised()
         if net.widths != self.widths:
             raise InvalidValue(f"this action is for widths {self.widths}, the network has widths {net.widths}")

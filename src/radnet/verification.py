@@ -1,4 +1,4 @@
-"""The certificate again, later: `verify` for models and for files, as a function and for the command line."""
+"""The certificate again, later: `verify` for models and for files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from .arrays import read_rows
 from .compression import Certificate
 from .compression import verify as verify_modules
 from .files import load
@@ -49,14 +48,3 @@ def verify(
     """
     first, second = (load(model) if isinstance(model, str | os.PathLike) else model for model in (a, b))
     return verify_modules(first, second, inputs, generator=generator)
-
-
-def verify_networks(a: str, b: str, inputs: str | None, rows: int, seed: int) -> Certificate:
-    """What `radnet verify A B` does: two files, on the rows of a third or on normal ones."""
-    first, second = load(a), load(b)
-    dtype = first.weights[0].dtype
-    if inputs is None:
-        x = torch.randn(rows, first.widths[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    else:
-        x = torch.tensor(read_rows(inputs))
-    return verify_modules(first, second, x.to(dtype))

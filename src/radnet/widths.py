@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import SupportsIndex
 
 from .errors import InvalidType, InvalidValue
 
 
-def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
+def check_widths(widths: Iterable[object]) -> tuple[int, ...]:
     """Return ``widths`` as a tuple of Python ints, or say which entry cannot be a width.
 
     Raises
@@ -27,10 +27,10 @@ def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
     if isinstance(widths, str | bytes) or not isinstance(widths, Iterable):
         raise InvalidType(f"widths {widths!r}: expected a sequence of whole numbers, for example (2, 16, 1)")
     try:
-        entries: list[Any] = list(widths)
+        entries = list(widths)
     except TypeError:  # an array without axes
         raise InvalidType(f"widths {widths!r}: expected a sequence of whole numbers") from None
-    whole = [_whole(n, f"widths {tuple(entries)}: entry {i} is {n!r}") for i, n in enumerate(entries)]
+    whole = [_whole(entries, i) for i in range(len(entries))]
     if len(whole) < 2:
         raise InvalidValue(
             f"widths {tuple(whole)}: a network needs at least an input and an output width, for example (2, 16, 1)"
@@ -41,16 +41,18 @@ def check_widths(widths: Sequence[int]) -> tuple[int, ...]:
     return tuple(whole)
 
 
-def _whole(n: Any, what: str) -> int:
-    """``n`` as an int: numbers that are not whole are a wrong value, all else is a wrong type."""
+def _whole(entries: Sequence[object], i: int) -> int:
+    """Entry i as an int: numbers that are not whole are a wrong value, all else is a wrong type."""
+    n = entries[i]
+    if isinstance(n, SupportsIndex) and not isinstance(n, bool):
+        try:
+            return operator.index(n)
+        except TypeError:  # a tensor that is not one whole number
+            pass
+    what = f"widths {tuple(entries)}: entry {i} is {n!r}"
     if isinstance(n, float) and not n.is_integer():
         raise InvalidValue(f"{what}; a width must be a whole number")
-    try:
-        if isinstance(n, bool):
-            raise TypeError
-        return operator.index(n)
-    except TypeError:
-        raise InvalidType(f"{what} ({type(n).__name__}); a width must be an int") from None
+    raise InvalidType(f"{what} ({type(n).__name__}); a width must be an int")
 
 
 def reduced_widths(widths: Sequence[int], bias: bool = True) -> tuple[int, ...]:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..errors import InvalidType, InvalidValue
+from .constructions.deep import DeepNetwork
 from .covers import Cover
-from .stacked import DeepNetwork
-from .targets import values_of
+from .targets import Function, values_of
 
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
-ROUNDING_AFAR = 0.02  # share of eps that rounding may take up where the limit is still called good
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ class Certificate:
         name = str(dtype).removeprefix("torch.")
         return self.bounds.get(name, float("inf")) < self.eps
 
-    def check(self, f: Callable[[Tensor], Any], points: Any) -> Check:
+    def check(self, f: Function, points: Tensor | npt.ArrayLike) -> Check:
         """Measure ``|F(x) - f(x)|`` at the given points, with the network in the dtype it has now.
 
         Parameters
@@ -151,7 +148,7 @@ class Certificate:
         """A table a person reads."""
         bound = "bound" if self.proven else "on samples"
         far = ", ".join(f"{value:.3g} in {name}" for name, value in self.reach.items() if value > 0)
-        also = ", ".join(name for name in self.bounds if self.holds_in(_DTYPES[name]))
+        also = ", ".join(name for name in self.bounds if self.holds_in(DTYPES[name]))
         hidden = self.widths[1:-1]
         shown = str(hidden[0]) if len(set(hidden)) == 1 else f"{hidden[0]} to {hidden[-1]}"
         rows = [
@@ -175,39 +172,18 @@ class Certificate:
             rows.append(("recorded", "in the file; not measured again (radnet verify does)"))
         return "\n".join(f"{name:<15}{text}" for name, text in rows)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain data for JSON, None for infinite; the widths are left out, which width and depth determine."""
         left_out = ("widths", "recorded")
         names = [name for name in self.__dataclass_fields__ if not name.startswith("_") and name not in left_out]
         return {name: _plain(getattr(self, name)) for name in names}
 
+    def as_dict(self) -> dict[str, object]:
+        """The same as `to_dict`, by its older name."""
+        return self.to_dict()
 
-def _plain(value: Any) -> Any:
+
+def _plain(value: object) -> object:
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def unit_roundoff(name: str) -> float:
-    """u of a dtype, by its name."""
-    return torch.finfo(_DTYPES[name]).eps / 2
-
-
-def reach_of(far: Callable[[float, float], float], u: float, allowed: float, least: float, most: float) -> float:
-    """The largest |x| for which rounding stays allowed; 0 if that is not even the whole domain."""
-    if not far(u, least) <= allowed:
-        return 0.0
-    low, high = least, most
-    if far(u, high) <= allowed:
-        return high
-    for _ in range(200):
-        middle = float(np.sqrt(low) * np.sqrt(high)) if low > 0 else high / 2
-        low, high = (middle, high) if far(u, middle) <= allowed else (low, middle)
-    return float(low)
-
-
-def largest_argument(cover: Cover, name: str) -> float:
-    """Beyond this |x| the coordinates of the network overflow."""
-    return float(torch.finfo(_DTYPES[name]).max) / (
-        16 * cover.scale * 2.0 ** int(cover.levels.max()) * len(cover.centres[0])
-    )

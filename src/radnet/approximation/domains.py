@@ -10,10 +10,10 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from ..errors import InvalidType, InvalidValue
 
@@ -206,7 +206,7 @@ class Points(Domain):
     Points(3 points in R^2)
     """
 
-    def __init__(self, x: Any) -> None:
+    def __init__(self, x: Tensor | npt.ArrayLike) -> None:
         values = _array(x, "Points")
         if values.ndim == 1:
             values = values[:, None]
@@ -250,8 +250,8 @@ def _directions(count: int, n: int, rng: np.random.Generator) -> Array:
     return np.asarray(v / np.linalg.norm(v, axis=1, keepdims=True))
 
 
-def _array(x: Any, where: str) -> Array:
-    if hasattr(x, "detach"):
+def _array(x: Tensor | npt.ArrayLike, where: str) -> Array:
+    if isinstance(x, Tensor):
         x = x.detach().cpu().numpy()
     try:
         values = np.asarray(x)
@@ -262,7 +262,7 @@ def _array(x: Any, where: str) -> Array:
         raise InvalidType(f"{where}: {x!r} is not made of real numbers") from None
 
 
-def _vector(x: Any, where: str) -> Array:
+def _vector(x: Tensor | npt.ArrayLike, where: str) -> Array:
     values = np.atleast_1d(_array(x, where))
     if values.ndim != 1:
         raise InvalidValue(f"{where}: shape {values.shape}; expected a number or a sequence of numbers")

@@ -15,21 +15,18 @@ import numpy as np
 import torch
 
 from ..errors import InvalidValue
-from .construction import UNIT, Snapped, snap
-from .covers import Balls, Cover, Ruler, place
+from .constructions import RECIPES, Recipe
+from .constructions.construction import Snapped, snap
+from .covers import Balls, Cover, Ruler, TooManyBalls, place
+from .covers.greedy import greedy_cover, safe_radius, separated_cover
+from .covers.lattices import lattice_cover
+from .covers.subdivision import Fits, adaptive_cover
+from .covers.trees import BallTree
 from .domains import Array, Domain, Points
-from .greedy import greedy_cover, safe_radius, separated_cover
-from .lattices import TooManyBalls, lattice_cover
-from .subdivision import Fits, adaptive_cover
 from .targets import Limit, Target, Variation
-from .trees import BallTree
 
-WIDTHS = ("growing", "n+m+1", "max+1", "max")
 BITS = {torch.float32: 24, torch.float64: 53}
-FREEDOM = 0.2  # share of eps for the points d_i of width "max"
 _SAFE = 1 - 2.0**-20
-# steps of the snapped values as shares of eps, the finest first; 0 where nothing is snapped
-_QUANTA = {"growing": (0.0,), "max": (0.0,), "n+m+1": (2.0**-8,), "max+1": (2.0**-8, 2.0**-6, 2.0**-5, 2.0**-4)}
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Problem:
     variation: Variation
     limit: Limit
     dtype: torch.dtype
-    most: int
+    max_balls: int
     rng_seed: int = 0
 
     @property
@@ -55,16 +52,15 @@ class Problem:
         """Outputs."""
         return self.f.outputs
 
-    def width(self, rule: str) -> int:
-        """The hidden width, or what counts of it when a norm is rounded."""
-        return {"growing": self.n + 2, "n+m+1": self.n + self.m + 1}.get(rule, max(self.n, self.m) + (rule == "max+1"))
-
 
 @dataclass(frozen=True)
 class Plan:
-    """Balls that are placed, with their values and what the error is made of."""
+    """Balls that are placed, with their values and what the error is made of.
 
-    rule: str
+    ``snapping`` is how far values may be moved: to the lattice, or where the construction wants them.
+    """
+
+    width: str
     cover: Cover
     values: Array
     snapped: Snapped | None
@@ -79,7 +75,7 @@ class _Attempt:
     quantum: float  # as a share of eps; 0 where values are not snapped
 
 
-def make_plan(problem: Problem, rule: str) -> Plan:
+def make_plan(problem: Problem, width: str) -> Plan:
     """The first attempt that works out.
 
     Raises
@@ -89,11 +85,10 @@ def make_plan(problem: Problem, rule: str) -> Plan:
     InvalidValue
         If arithmetic is too coarse for this eps.
     """
-    sampled = problem.f(problem.domain.sample(4096, np.random.default_rng(1)))
-    low, high = sampled.min(0), sampled.max(0)
-    spread, size = float((high - low).max()), float(np.linalg.norm(sampled, axis=1).max())
-    for attempt in _attempts(rule, problem):
-        plan = _try(problem, rule, attempt, spread, size)
+    recipe = RECIPES[width]
+    spread, size = problem.f.extent
+    for attempt in _attempts(problem, recipe):
+        plan = _try(problem, recipe, attempt, spread, size)
         if plan is not None:
             return plan
     raise InvalidValue(
@@ -103,10 +98,10 @@ def make_plan(problem: Problem, rule: str) -> Plan:
     )
 
 
-def _attempts(rule: str, problem: Problem) -> Iterator[_Attempt]:
+def _attempts(problem: Problem, recipe: Recipe) -> Iterator[_Attempt]:
     """float32 with little to spare first, where it is cheap; then what has to be."""
     uniform = problem.variation.kind in ("constant", "modulus") and not isinstance(problem.domain, Points)
-    quanta = _QUANTA[rule]
+    quanta = recipe.quanta
     cheap = (1e-4, 1e-3, 3e-3, 1e-2) if uniform else (1e-3, 1e-2)
     for margin in cheap:
         yield from (_Attempt(24, margin, q) for q in quanta)
@@ -118,48 +113,49 @@ def _attempts(rule: str, problem: Problem) -> Iterator[_Attempt]:
             yield _Attempt(53, margin, min(quanta[0], 2.0**-10))
 
 
-def _try(problem: Problem, rule: str, attempt: _Attempt, spread: float, size: float) -> Plan | None:
+def _try(problem: Problem, recipe: Recipe, attempt: _Attempt, spread: float, size: float) -> Plan | None:
     n, m, eps = problem.n, problem.m, problem.eps
+    hidden = recipe.hidden_width(n, m)
     u = 2.0**-attempt.bits
     A = float(np.linalg.norm(problem.limit.A)) * problem.domain.reach * math.sqrt(n)
     constants = size + spread + 2 * eps + A + float(np.linalg.norm(problem.limit.b))
-    rounding = 8 * (problem.width(rule) + 4) * u * constants
+    rounding = 8 * (hidden + 4) * u * constants
     if rounding > (0.02 if attempt.margin <= 0.01 else 0.2) * eps:
         return None
     snapping = attempt.quantum * eps * math.sqrt(m) / 2
-    budget = eps * _SAFE - snapping - rounding - (FREEDOM * eps if rule == "max" else 0)
+    budget = eps * _SAFE - snapping - rounding - recipe.freedom * eps
     largest = (1.02 * spread + eps) / (attempt.quantum * eps) if attempt.quantum else 0.0
     if 4 * largest > 2.0**attempt.bits:
         return None
     ruler = Ruler(
         bits=attempt.bits,
-        unit=1.0 if rule == "max" else UNIT,
-        terms=problem.width(rule),
+        unit=recipe.unit,
+        terms=hidden,
         reach=problem.domain.reach,
-        values=largest if rule == "max+1" else 0.0,
+        values=largest if recipe.shared else 0.0,
     )
-    cover = _cover(problem, rule, budget, attempt.margin, ruler)
+    cover = _cover(problem, recipe.separated, budget, attempt.margin, ruler)
     if cover is None:
         return None
     values = problem.f(cover.samples)
     snapped = snap(values, attempt.quantum * eps) if attempt.quantum else None
     if snapped is not None and float(np.abs(snapped.V).max()) > largest:
         spread = float((values.max(0) - values.min(0)).max())
-        return _try(problem, rule, attempt, spread, size)
-    return Plan(rule, cover, values, snapped, _variation(problem, cover, values), snapping)
+        return _try(problem, recipe, attempt, spread, size)
+    moved = 0.99 * recipe.freedom * eps if recipe.freedom else snapping
+    return Plan(recipe.width, cover, values, snapped, _variation(problem, cover, values), moved)
 
 
-def _cover(problem: Problem, rule: str, budget: float, margin: float, ruler: Ruler) -> Cover | None:
+def _cover(problem: Problem, separated: bool, budget: float, margin: float, ruler: Ruler) -> Cover | None:
     """Balls of the kind that suits the claim, placed, or None if the ruler is too coarse."""
     domain, variation = problem.domain, problem.variation
     rng = np.random.default_rng(problem.rng_seed)
-    separated = rule == "max"
     if isinstance(domain, Points):
         if not separated:
-            balls = greedy_cover(domain, problem.f, budget, margin, problem.most, rng)
+            balls = greedy_cover(domain, problem.f, budget, margin, problem.max_balls, rng)
         else:
             radius = safe_radius(domain.x, problem.f(domain.x), budget) / (1 + 3 * margin)
-            balls = separated_cover(domain, min(radius, 1.01 * domain.radius or 1.0), margin, problem.most)
+            balls = separated_cover(domain, min(radius, 1.01 * domain.radius or 1.0), margin, problem.max_balls)
         return _placed(balls, domain, margin, ruler, separated)
     if variation.kind == "local":
         balls = _adaptive_or_lattice(problem, budget, margin, separated)
@@ -167,11 +163,11 @@ def _cover(problem: Problem, rule: str, budget: float, margin: float, ruler: Rul
         if problem.dtype == torch.float32 and balls.radii.min() <= largest < balls.radii.max():
             # large balls cost small ones precision; where float32 is wanted they are kept smaller
             fits = _fits(variation, budget, margin, largest / (1 + 2 * margin))
-            balls = adaptive_cover(domain, fits, problem.most, separated=separated)
+            balls = adaptive_cover(domain, fits, problem.max_balls, separated=separated)
         return _placed(balls, domain, margin, ruler, separated)
     whole = domain.radius * (1 + 1e-9)
     if variation.kind == "samples":
-        balls = greedy_cover(domain, problem.f, budget / (2 if separated else 1), margin, problem.most, rng)
+        balls = greedy_cover(domain, problem.f, budget / (2 if separated else 1), margin, problem.max_balls, rng)
         if not separated:
             return _placed(balls, domain, margin, ruler, separated)
         inner = float(balls.radii.min())  # within it f varies by at most twice what it may within a ball
@@ -179,7 +175,8 @@ def _cover(problem: Problem, rule: str, budget: float, margin: float, ruler: Rul
         inner = variation.largest_radius(budget, whole * (1 + 2 * margin)) / (1 + 2 * margin)
     if ruler.slack(domain.dimension, inner * (1 + margin)) > margin * inner:
         return None
-    return _placed(lattice_cover(domain, inner, problem.most, separated=separated), domain, margin, ruler, separated)
+    balls = lattice_cover(domain, inner, problem.max_balls, separated=separated)
+    return _placed(balls, domain, margin, ruler, separated)
 
 
 def _adaptive_or_lattice(problem: Problem, budget: float, margin: float, separated: bool) -> Balls:
@@ -187,13 +184,13 @@ def _adaptive_or_lattice(problem: Problem, budget: float, margin: float, separat
     domain, variation, refused = problem.domain, problem.variation, None
     try:
         fits = _fits(variation, budget, margin, math.inf)
-        adaptive: Balls | None = adaptive_cover(domain, fits, problem.most, separated=separated)
+        adaptive: Balls | None = adaptive_cover(domain, fits, problem.max_balls, separated=separated)
     except TooManyBalls as error:
         adaptive, refused = None, error
     size = np.array([2 * domain.radius])
     whole = Variation("constant", constant=float((variation.bound(domain.centre[None], size) / size)[0]))
     inner = whole.largest_radius(budget, domain.radius * (1 + 1e-9) * (1 + 2 * margin)) / (1 + 2 * margin)
-    fewer = len(adaptive.levels) - 1 if adaptive else problem.most
+    fewer = len(adaptive.levels) - 1 if adaptive else problem.max_balls
     try:
         return lattice_cover(domain, inner, fewer, separated=separated)
     except TooManyBalls:

@@ -7,21 +7,20 @@ no f: it shows that weights, balls and values belong together and that the balls
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InvalidValue
+from ..checks import check_positive
 from ..expressions import parse_formula
 from .domains import Array
-from .targets import values_of
+from .targets import Function, values_of
 
 if TYPE_CHECKING:
-    from . import Approximation
+    from .result import Approximation
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,9 @@ class Recheck:
         return "\n".join(f"{name:<15}{text}" for name, text in rows)
 
 
-def recheck(a: Approximation, f: Callable[[Tensor], Any] | None, points: int) -> Recheck:
+def recheck(a: Approximation, f: Function | None, points: int) -> Recheck:
     """Measure an approximation again; see `Approximation.recheck`."""
-    if isinstance(points, bool) or not isinstance(points, int) or points < 1:
-        raise InvalidValue(f"points={points!r}: expected a positive whole number")
+    check_positive("points", points)
     c, against = a.certificate, "f as given"
     if f is None and a.formula is not None:
         f, against = parse_formula(a.formula), f"the formula {a.formula}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -12,23 +12,28 @@ from torch import Tensor
 
 from ..errors import InvalidValue
 from ..files import check_finite
-from ..reading import enough_memory, pack, unpack
+from ..reading import Header, enough_memory, pack, part_of, unpack
 from ..threads import quietly
 from ..writing import write_atomically
-from . import Approximation
 from .certificate import Certificate
+from .constructions import RECIPES
+from .constructions.construction import Outside
+from .constructions.deep import DeepNetwork
+from .constructions.growing_width import GrowingNetwork
+from .constructions.stacked import StackedNetwork
+from .constructions.width_max import Moved
 from .covers import Cover
 from .domains import Array, Ball, Box, Domain, Points
-from .growing_width import GrowingNetwork
-from .stacked import DeepNetwork, StackedNetwork
 from .targets import Limit
-from .width_max import Moved
+
+if TYPE_CHECKING:
+    from .result import Approximation
 
 FORMAT = 2  # 1 had no checksum
 _KEY = "radnet-approximation"
 _NOT_ONE = "not an approximation written by radnet"
 _NETWORKS: dict[str, type[DeepNetwork]] = {"stacked": StackedNetwork, "growing": GrowingNetwork}
-_OUTSIDES: dict[str, Any] = {"limit": Limit, "moved": Moved}
+_OUTSIDES: dict[str, type[Limit] | type[Moved]] = {"limit": Limit, "moved": Moved}
 _COVER = ("centres", "radii", "inner", "outer", "samples", "grid", "levels")
 _COVER_NUMBERS = ("scale", "unit", "pitch", "slack", "bits", "kind")
 
@@ -44,7 +49,7 @@ def save(a: Approximation, path: str | os.PathLike[str]) -> None:
         "network": next(name for name, kind in _NETWORKS.items() if isinstance(a.network, kind)),
         "outside": next(name for name, kind in _OUTSIDES.items() if isinstance(a.outside, kind)),
         "cover": {name: getattr(a.cover, name) for name in _COVER_NUMBERS},
-        "certificate": a.certificate.as_dict(),
+        "certificate": a.certificate.to_dict(),
         "domain": _described(a.domain),
         "formula": a.formula,
     }
@@ -53,8 +58,20 @@ def save(a: Approximation, path: str | os.PathLike[str]) -> None:
     write_atomically(path, pack(state, _KEY, header))
 
 
-def load(path: str | os.PathLike[str]) -> Approximation:
-    """Read it, checked."""
+class Stored(NamedTuple):
+    """What a file holds: the fields of an `Approximation`, in their order."""
+
+    network: DeepNetwork
+    cover: Cover
+    certificate: Certificate
+    outputs: Array
+    outside: Outside
+    domain: Domain | None
+    formula: str | None
+
+
+def read(path: str | os.PathLike[str]) -> Stored:
+    """Read what `save` wrote, checked."""
     with enough_memory(path):
         header, state = unpack(path, _KEY, FORMAT, _NOT_ONE)
         check_finite(state)
@@ -62,12 +79,13 @@ def load(path: str | os.PathLike[str]) -> Approximation:
             return _built(path, header, state)
 
 
-def _built(path: Any, header: dict[str, Any], state: dict[str, Tensor]) -> Approximation:
+def _built(path: str | os.PathLike[str], header: Header, state: dict[str, Tensor]) -> Stored:
     try:
-        network = _NETWORKS[header["network"]](**_part(state, "network")).eval()
-        arrays: dict[str, Any] = {k: v.numpy() for k, v in _part(state, "cover").items()}
-        cover = Cover(**arrays, **header["cover"])
-        outside = _OUTSIDES[header["outside"]](**{k: v.numpy() for k, v in _part(state, "outside").items()})
+        network = _NETWORKS[header["network"]](**part_of(state, "network")).eval()
+        fields: Header = {k: v.numpy() for k, v in part_of(state, "cover").items()}
+        cover = Cover(**fields, **header["cover"])
+        parts: Header = {k: v.numpy() for k, v in part_of(state, "outside").items()}
+        outside = _OUTSIDES[header["outside"]](**parts)
         outputs: Array = state["outputs"].numpy()
         certificate = Certificate(
             **_revive(header["certificate"]),
@@ -76,7 +94,7 @@ def _built(path: Any, header: dict[str, Any], state: dict[str, Tensor]) -> Appro
             _network=network,
             _cover=cover,
         )
-        domain, formula = _domain(header.get("domain"), _part(state, "domain")), header.get("formula")
+        domain, formula = _domain(header.get("domain"), part_of(state, "domain")), header.get("formula")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         raise InvalidValue(f"{path}: the file does not hold what its header announces ({error})") from error
     try:
@@ -87,11 +105,16 @@ def _built(path: Any, header: dict[str, Any], state: dict[str, Tensor]) -> Appro
         raise InvalidValue(f"{path}: the domain has {domain.dimension} coordinates, the network {network.widths[0]}")
     if formula is not None and not isinstance(formula, str):
         raise InvalidValue(f"{path}: the formula is a {type(formula).__name__}")
-    return Approximation(network, cover, certificate, outputs, outside, domain, formula)
+    return Stored(network, cover, certificate, outputs, outside, domain, formula)
 
 
 def _check(
-    path: Any, network: DeepNetwork, cover: Cover, outputs: Array, certificate: Certificate, outside: Any
+    path: str | os.PathLike[str],
+    network: DeepNetwork,
+    cover: Cover,
+    outputs: Array,
+    certificate: Certificate,
+    outside: Outside,
 ) -> None:
     """Shapes that belong together."""
     N, n, m = len(cover.radii), network.widths[0], network.widths[-1]
@@ -103,7 +126,8 @@ def _check(
     for name, (value, shape) in shapes.items():
         if value.shape != shape:
             raise InvalidValue(f"{path}: {name} has shape {value.shape}; needs {shape}")
-    layers = 2 * N if certificate.width == "max" else N
+    recipe = RECIPES.get(certificate.width)
+    layers = N * recipe.layers if recipe is not None else 0
     if (certificate.balls, certificate.hidden_layers, len(network.widths) - 2) != (N, layers, layers):
         raise InvalidValue(f"{path}: the certificate is that of another network")
     if not all(isinstance(getattr(certificate, name), (int, float)) for name in ("eps", "bound", "rounding")):
@@ -117,7 +141,7 @@ def _check(
         raise InvalidValue(f"{path}: the weights do not fit together ({error})") from error
 
 
-def _described(domain: Domain | None) -> dict[str, Any] | None:
+def _described(domain: Domain | None) -> dict[str, object] | None:
     """A domain as plain data; the points of a sample are a tensor of their own."""
     if isinstance(domain, Box):
         return {"kind": "box", "lo": domain.lower.tolist(), "hi": domain.upper.tolist()}
@@ -126,7 +150,7 @@ def _described(domain: Domain | None) -> dict[str, Any] | None:
     return None if domain is None else {"kind": "points"}
 
 
-def _domain(data: Any, tensors: dict[str, Tensor]) -> Domain | None:
+def _domain(data: Header | None, tensors: dict[str, Tensor]) -> Domain | None:
     """The domain again; files of earlier versions have none."""
     if data is None:
         return None
@@ -135,15 +159,11 @@ def _domain(data: Any, tensors: dict[str, Tensor]) -> Domain | None:
     return Ball(data["centre"], data["radius"]) if data["kind"] == "ball" else Points(tensors["x"])
 
 
-def _part(state: dict[str, Tensor], name: str) -> dict[str, Tensor]:
-    return {key.split(".", 1)[1]: value for key, value in state.items() if key.startswith(f"{name}.")}
-
-
 def _tensor(value: Array) -> Tensor:
     return torch.from_numpy(np.array(value))
 
 
-def _revive(data: dict[str, Any]) -> dict[str, Any]:
+def _revive(data: Header) -> Header:
     """JSON has no infinity; a bound that is missing is one."""
     bounds = {name: math.inf if value is None else float(value) for name, value in data["bounds"].items()}
     margin = data["threshold_margin"]

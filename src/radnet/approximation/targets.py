@@ -10,29 +10,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from ..checks import is_number
 from ..errors import InvalidType, InvalidValue
 from .domains import Array, Domain, Points
+
+#: what f and bounds on it may return
+Values = Tensor | npt.ArrayLike
+#: f: a float64 tensor (batch, n) to values (batch, m)
+Function = Callable[[Tensor], Values]
+#: lower and upper corners of boxes, (batch, n) each, to a Lipschitz constant for each
+LocalBound = Callable[[Tensor, Tensor], Values]
+Modulus = Callable[[float], float]
 
 _PAIRS = 2048
 _SHELLS = (1.0, 1.125, 1.5, 2.0, 4.0, 16.0, 1000.0)
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
-LARGEST = 1e100  # of coordinates, values and eps, and its inverse the smallest: squares of what is between are numbers
+#: magnitudes must lie in [1 / LARGEST, LARGEST], so that their squares neither overflow nor underflow
+LARGEST = 1e100
 LIMIT_SHARE = 0.97  # of eps: how far f may be from its limit outside K; the rest is for rounding far out
 
 
 class Target:
     """f as a function of arrays, checked at every call."""
 
-    def __init__(self, f: Callable[..., Any], domain: Domain, rng: np.random.Generator) -> None:
+    def __init__(self, f: Function, domain: Domain, rng: np.random.Generator) -> None:
         if not callable(f):
             raise InvalidType(f"f must be callable, got {type(f).__name__}")
-        self.f, self.n = f, domain.dimension
+        self.f, self.n, self.domain = f, domain.dimension, domain
         self.m: int | None = None
         x = domain.sample(256, rng)
         first, second = self(x), self(x)
@@ -50,6 +61,12 @@ class Target:
             raise AssertionError("f has not been called yet")
         return self.m
 
+    @cached_property
+    def extent(self) -> tuple[float, float]:
+        """How far samples of f spread in any coordinate, and the largest of their norms."""
+        y = self(self.domain.sample(4096, np.random.default_rng(1)))
+        return float((y.max(0) - y.min(0)).max()), float(np.linalg.norm(y, axis=1).max())
+
     def __call__(self, x: Array) -> Array:
         """Values of shape (batch, m)."""
         y = values_of(self.f, x, self.m)
@@ -57,25 +74,25 @@ class Target:
         return y
 
 
-def values_of(f: Callable[..., Any], x: Array, m: int | None) -> Array:
+def values_of(f: Function, x: Array, m: int | None) -> Array:
     """f at each row, as finite float64 values of shape (batch, m); f gets a copy it may change."""
     batch = torch.from_numpy(np.array(x, dtype=np.float64))
     try:
         with torch.no_grad():
-            y = _as_array(f(batch))
+            found = _as_array(f(batch))
     except Exception as error:
         raise InvalidValue(
             f"f raised {type(error).__name__} ({error}) for a float64 tensor of shape {tuple(batch.shape)}; "
             "it is called with a batch of points, one a row"
         ) from error
-    if y.dtype.kind not in "fiu":
-        raise InvalidType(f"f returned values of type {y.dtype}; real numbers are needed")
-    if y.ndim == 1:
-        y = y[:, None]
+    if found.dtype.kind not in "fiu":
+        raise InvalidType(f"f returned values of type {found.dtype}; real numbers are needed")
+    if found.ndim == 1:
+        found = found[:, None]
     expected = f"({len(x)}, {m if m is not None else 'm'})"
-    if y.ndim != 2 or len(y) != len(x) or y.shape[1] == 0 or m not in (None, y.shape[1]):
-        raise InvalidValue(f"f returned shape {y.shape} for {len(x)} points; expected {expected}, one row a point")
-    y = np.asarray(y, dtype=np.float64)
+    if found.ndim != 2 or len(found) != len(x) or found.shape[1] == 0 or m not in (None, found.shape[1]):
+        raise InvalidValue(f"f returned shape {found.shape} for {len(x)} points; expected {expected}, one row a point")
+    y = np.asarray(found, dtype=np.float64)
     bad = ~(np.abs(y) <= LARGEST)
     if bad.any():
         i = int(bad.any(1).argmax())
@@ -86,7 +103,7 @@ def values_of(f: Callable[..., Any], x: Array, m: int | None) -> Array:
     return y
 
 
-def _as_array(y: Any) -> npt.NDArray[Any]:
+def _as_array(y: Values) -> npt.NDArray[np.generic]:
     """A tensor of any dtype, an array or nested lists, as an array."""
     if isinstance(y, torch.Tensor):
         y = y.detach().cpu()
@@ -105,8 +122,8 @@ class Variation:
 
     kind: str
     constant: float = 0.0
-    local: Callable[..., Any] | None = None
-    modulus: Callable[..., Any] | None = None
+    local: LocalBound | None = None
+    modulus: Modulus | None = None
     clip: Domain | None = None  # where the claim need not reach beyond K: its bounding box
 
     def bound(self, centres: Array, radii: Array) -> Array:
@@ -141,16 +158,21 @@ class Variation:
         if self.local is None:
             return np.full(len(lower), self.constant)
         try:
-            R = _as_array(self.local(torch.from_numpy(lower.copy()), torch.from_numpy(upper.copy())))
+            found = _as_array(self.local(torch.from_numpy(lower.copy()), torch.from_numpy(upper.copy())))
         except Exception as error:
             raise InvalidValue(
                 f"lipschitz raised {type(error).__name__} ({error}); it is called with lo and hi of shape "
                 f"{lower.shape}, one box a row"
             ) from error
-        R = np.broadcast_to(R, lower.shape[:1]) if R.ndim == 0 else R.reshape(-1) if R.size == len(R) else R
-        if R.shape != lower.shape[:1] or R.dtype.kind not in "fiu":
-            raise InvalidValue(f"lipschitz returned shape {R.shape} for {len(lower)} boxes; expected one number a box")
-        R = R.astype(np.float64)
+        if found.ndim == 0:
+            found = np.broadcast_to(found, lower.shape[:1])
+        elif found.size == len(found):
+            found = found.reshape(-1)
+        if found.shape != lower.shape[:1] or found.dtype.kind not in "fiu":
+            raise InvalidValue(
+                f"lipschitz returned shape {found.shape} for {len(lower)} boxes; expected one number a box"
+            )
+        R = found.astype(np.float64)
         if not (R >= 0).all() or not np.isfinite(R).all():
             i = int((~((R >= 0) & np.isfinite(R))).argmax())
             raise InvalidValue(f"lipschitz returned {R[i]} on the box {lower[i].tolist()} to {upper[i].tolist()}")
@@ -168,7 +190,9 @@ class Variation:
         return value
 
 
-def claimed_variation(lipschitz: Any, modulus: Any, domain: Domain, everywhere: bool) -> Variation:
+def claimed_variation(
+    lipschitz: float | LocalBound | None, modulus: Modulus | None, domain: Domain, everywhere: bool
+) -> Variation:
     """The claim, from the arguments of `approximate`; `everywhere`: it has to hold outside K too."""
     if lipschitz is not None and modulus is not None:
         raise InvalidValue("give lipschitz or modulus, not both")
@@ -181,7 +205,7 @@ def claimed_variation(lipschitz: Any, modulus: Any, domain: Domain, everywhere: 
     if callable(lipschitz):
         return Variation("local", local=lipschitz, clip=None if everywhere else domain)
     if lipschitz is not None:
-        if isinstance(lipschitz, bool) or not isinstance(lipschitz, (int, float, np.floating, np.integer)):
+        if not is_number(lipschitz):
             raise InvalidType(f"lipschitz must be a number or a function of boxes, got {type(lipschitz).__name__}")
         if not 0 <= lipschitz <= LARGEST**2:
             raise InvalidValue(f"lipschitz={lipschitz}: a Lipschitz constant is a finite number, at least 0")
@@ -251,15 +275,15 @@ class Limit:
         return {"A": self.A, "b": self.b}
 
 
-def claimed_limit(limit: Any, n: int, m: int) -> Limit:
+def claimed_limit(limit: tuple[Values, Values] | None, n: int, m: int) -> Limit:
     """The limit from the argument of `approximate`."""
     if limit is None:
         return Limit(np.zeros((m, n)), np.zeros(m), given=False)
     try:
-        A, b = (_as_array(part) for part in limit)
-        if A.dtype.kind not in "fiu" or b.dtype.kind not in "fiu":
+        given = [_as_array(part) for part in limit]
+        if any(part.dtype.kind not in "fiu" for part in given):
             raise TypeError("not real numbers")
-        A, b = A.astype(np.float64), b.astype(np.float64)
+        A, b = (part.astype(np.float64) for part in given)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidType(f"limit must be a pair (A, b) of numbers or arrays ({error})") from error
     if A.size == m * n and A.shape in ((), (m,), (n,), (m, n)):
@@ -282,7 +306,7 @@ def refute_limit(limit: Limit, f: Target, domain: Domain, eps: float, rng: np.ra
         x = domain.centre + factor * (edge - domain.centre)
         off = np.linalg.norm(f(x) - limit(x), axis=1) - _ROUNDING * np.linalg.norm(limit(x), axis=1)
         i = int(off.argmax())
-        allowed = eps if factor == 1 else LIMIT_SHARE * eps  # the boundary is covered by balls
+        allowed = float(eps) if factor == 1 else LIMIT_SHARE * eps  # the boundary is covered by balls
         if off[i] > allowed * (1 + 1e-9):
             where = "at the boundary of the domain" if factor == 1 else "outside the domain"
             raise InvalidValue(

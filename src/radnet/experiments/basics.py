@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..errors import InvalidValue
+from ..checks import check_count
 
 
 def streams(seed: int) -> tuple[torch.Generator, torch.Generator]:
@@ -20,5 +20,4 @@ def check_counts(**counts: int) -> None:
     radnet.errors.InvalidValue: trials=0: at least 1 is needed
     """
     for name, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidValue(f"{name}={value!r}: at least 1 is needed")
+        check_count(name, value)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from ..compression import compress
-from ..ensembles import fit_ensemble
+from ..training.ensembles import fit_ensemble
 from . import lossless
 from .basics import check_counts
 from .experiment import Experiment, Line, Outcomes, Part, QuickLook, Row, Tell

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..approximation import Approximation
+from ..approximation.targets import Function
 from ..errors import InvalidValue
 from .backend import matplotlib
 
@@ -60,7 +60,7 @@ def cover(ax: Axes, a: Approximation, *, taken: int | None = None) -> Axes:
     return ax
 
 
-def graph(ax: Axes, a: Approximation, f: Callable[[Tensor], Any], *, points: int = 2000) -> Axes:
+def graph(ax: Axes, a: Approximation, f: Function, *, points: int = 2000) -> Axes:
     """The network's graph against that of f, for a function of one variable, with the band of eps around f.
 
     Examples

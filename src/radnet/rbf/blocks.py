@@ -12,15 +12,16 @@ Behind x = A u + c every v_i is linear in (1, u): with k numbers in u it lies in
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..activations import Radial
+from ..checks import check_kind
 from ..errors import InvalidType, InvalidValue
 from ..linalg import signed_qr
+from ..network import linear_around
 from .kernels import Kernel
 from .layer import RBFLayer
 
@@ -44,7 +45,7 @@ def as_blocks(layer: RBFLayer) -> nn.Sequential:
     >>> torch.allclose(as_blocks(layer)(x), layer(x))
     True
     """
-    _check_layer("as_blocks", layer)
+    check_kind(layer, RBFLayer, "as_blocks needs an RBFLayer")
     eye = torch.eye(layer.n_in, dtype=torch.float64, device=layer.biases.device)
     pre, readers = _pre_activations(layer, eye, torch.zeros_like(eye[0])), _readers(layer)
     return _assemble(layer, list(pre), list(readers))
@@ -78,9 +79,8 @@ def compress_blocks(first: nn.Linear, layer: RBFLayer) -> nn.Sequential:
     >>> compress_blocks(first, layer)[0].out_features, as_blocks(layer)[0].out_features
     (30, 510)
     """
-    if not isinstance(first, nn.Linear):
-        raise InvalidType(f"compress_blocks needs an nn.Linear in front, got {type(first).__name__}")
-    _check_layer("compress_blocks", layer)
+    check_kind(first, nn.Linear, "compress_blocks needs an nn.Linear in front")
+    check_kind(layer, RBFLayer, "compress_blocks needs an RBFLayer")
     if is_lazy(first.weight):
         raise InvalidValue("the linear layer in front is not initialised yet; run it on a batch first")
     if first.out_features != layer.n_in:
@@ -116,12 +116,12 @@ def _readers(layer: RBFLayer) -> Tensor:
 
 
 def _assemble(layer: RBFLayer, pre: list[Tensor], readers: list[Tensor]) -> nn.Sequential:
-    M = torch.cat(pre)
+    M, C, like = torch.cat(pre), torch.cat(readers, dim=1), layer.biases
     profile = _BlockProfile(copy.deepcopy(layer.kernel), layer.width, lifted=layer.weights is not None)
     return nn.Sequential(
-        _linear(M[:, 1:], M[:, 0], layer.biases),
+        linear_around(M[:, 1:].to(like, copy=True), M[:, 0].to(like, copy=True)),
         Radial(profile, blocks=layer.count),
-        _linear(torch.cat(readers, dim=1), None, layer.biases),
+        linear_around(C.to(like), None),
     )
 
 
@@ -138,17 +138,3 @@ class _BlockProfile(nn.Module):
             safe = torch.where(r > 1, r, torch.full_like(r, 2.0))
             d = torch.where(r > 1, (safe - 1).sqrt() * (safe + 1).sqrt(), torch.zeros_like(r))
         return r * self.kernel(d / self.width)
-
-
-def _linear(W: Tensor, b: Tensor | None, like: Tensor) -> nn.Linear:
-    """nn.Linear with copies of given tensors, of the dtype and device of another."""
-    layer = nn.Linear(W.shape[1], W.shape[0], bias=b is not None, device="meta", dtype=like.dtype)
-    layer.weight = nn.Parameter(W.detach().to(like, copy=True))
-    if b is not None:
-        layer.bias = nn.Parameter(b.detach().to(like, copy=True))
-    return layer
-
-
-def _check_layer(who: str, layer: Any) -> None:
-    if not isinstance(layer, RBFLayer):
-        raise InvalidType(f"{who} needs an RBFLayer, got {type(layer).__name__}")

@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..activations import RadialActivation
+from ..checks import check_kind
 from ..errors import InvalidType, InvalidValue
 from ..rescaling import accumulation_dtype, as_shift, less_shift, origin
 
@@ -60,8 +60,7 @@ def kernel_of(activation: RadialActivation) -> nn.Module:
     >>> kernel_of(radnet.Radial(torch.tanh))(torch.tensor([0.0, 1.0]))
     tensor([1.0000, 0.7616])
     """
-    if not isinstance(activation, RadialActivation):
-        raise InvalidType(f"kernel_of needs a radial activation, got {type(activation).__name__}")
+    check_kind(activation, RadialActivation, "kernel_of needs a radial activation")
     return _Ratio(activation)
 
 
@@ -87,7 +86,7 @@ class _Ratio(nn.Module):
         return torch.where(r > 0, rho.profile(less_shift(safe, rho.shift)) / safe, slope0)
 
 
-def as_kernel(kernel: Any, like: Tensor) -> Kernel:
+def as_kernel(kernel: object, like: Tensor) -> Kernel:
     """lambda from a name or a callable, once it is known to work elementwise and to be finite at 0."""
     if isinstance(kernel, str):
         if kernel not in KERNELS:

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..checks import check_dtype, check_features, check_number, check_size
 from ..errors import InvalidType, InvalidValue
-from ..parameters import check_dtype, check_features
 from ..profiles import identity, identity_slope
-from ..rescaling import accumulation_dtype, check_number, composed
+from ..rescaling import accumulation_dtype, composed
 from .kernels import Kernel, as_kernel
 
 LayerT = TypeVar("LayerT", bound="RBFLayer")
@@ -87,7 +87,7 @@ class RBFLayer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        n, m, N = (_whole(what, k) for what, k in (("n_in", n_in), ("n_out", n_out), ("count", count)))
+        n, m, N = (check_size(what, k) for what, k in (("n_in", n_in), ("n_out", n_out), ("count", count)))
         check_dtype(dtype, "an RBF layer")
         if not weights and not matrices:
             raise InvalidValue("weights=False, matrices=False: nothing is left of the layer; keep one of them")
@@ -187,11 +187,3 @@ class RBFLayer(nn.Module):
         parts.append(f"width={self.width:g}")
         parts += [f"{name}=False" for name in ("weights", "matrices") if getattr(self, name) is None]
         return ", ".join(parts)
-
-
-def _whole(what: str, n: Any) -> int:
-    if isinstance(n, bool) or not isinstance(n, int):
-        raise InvalidType(f"{what}={n!r}: expected a whole number")
-    if n < 1:
-        raise InvalidValue(f"{what}={n}: expected at least 1")
-    return n

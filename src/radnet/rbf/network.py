@@ -10,16 +10,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from ..activations import RadialActivation, Shift
+from ..checks import as_tensors, check_dtype, check_features, check_kind, check_parameters
 from ..errors import InvalidType, InvalidValue
 from ..initialization import balance, draw_balanced
 from ..network import ActivationLike, RadNet, as_activation
-from ..parameters import as_tensors, check_dtype, check_features, check_parameters
 from ..rescaling import accumulation_dtype, less_shift
 from ..widths import check_widths
 
@@ -214,8 +214,7 @@ def to_rbf(net: RadNet) -> RBFNetwork:
     >>> rbfn.widths, torch.allclose(rbfn(x), net(x))
     ((2, 5, 1, 1), True)
     """
-    if not isinstance(net, RadNet):
-        raise InvalidType(f"to_rbf needs a RadNet, got {type(net).__name__}")
+    check_kind(net, RadNet, "to_rbf needs a RadNet")
     net.check_initialised()
     like = net.weights[0].detach()
     W = [*net.weights, _eye(net.widths[-1], like)]
@@ -266,17 +265,26 @@ def _norm_after(rho: RadialActivation, r: float, like: Tensor) -> float:
 
 
 def _activations(
-    given: Any, count: int, shift: Shift, device: Any, dtype: Any, *, every: bool
+    given: object,
+    count: int,
+    shift: Shift,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
+    *,
+    every: bool,
 ) -> list[RadialActivation]:
     """rho_0, ..., rho_{L-1}: one for each layer, or (``every``) one for all of them."""
-    one = isinstance(given, str | RadialActivation) or not isinstance(given, Iterable)
-    listed: list[Any] = [given] * (count if every else 1) if one else list(given)
+    listed: list[object]
+    if isinstance(given, str | RadialActivation) or not isinstance(given, Iterable):
+        listed = [given] * (count if every else 1)
+    else:
+        listed = list(given)
     if len(listed) != count:
         raise InvalidValue(f"got {len(listed)} activations for {count} layers; give one for each, rho_0 first")
     return [as_activation(a, f"layer {i}", shift, device, dtype) for i, a in enumerate(listed, start=1)]
 
 
-def _check_biases(biases: Any, W: Sequence[Tensor]) -> list[Tensor]:
+def _check_biases(biases: Iterable[object], W: Sequence[Tensor]) -> list[Tensor]:
     b = as_tensors(biases, "biases")
     if len(b) != len(W):
         raise InvalidValue(f"got {len(W)} weights and {len(b)} biases; give b_0, ..., b_{len(W) - 1}, or None for none")

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from ...checks import is_whole
 from ...errors import InvalidValue
 from .. import collection
 from ..basics import check_counts
@@ -73,7 +74,7 @@ def plan(
     if trials is not None:
         check_counts(trials=trials)
     wanted = {experiment.number: experiment for experiment in chosen(experiments)}
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+    if not is_whole(seed) or not 0 <= seed <= LARGEST_SEED:
         raise InvalidValue(f"seed={seed!r}: expected a whole number from 0 to {LARGEST_SEED:,}")
     jobs = []
     for (number, name), part in PARTS.items():

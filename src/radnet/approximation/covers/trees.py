@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .domains import Array
+from ..domains import Array
 
 Indices = npt.NDArray[np.int64]
 _LEAF = 8

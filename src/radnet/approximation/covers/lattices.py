@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .covers import Balls
-from .domains import Array, Ball, Box, Domain
+from ..domains import Array, Ball, Box, Domain
+from .counts import TooManyBalls
+from .cover import Balls
 from .pruning import prune
 from .trees import BallTree
 
@@ -22,16 +23,8 @@ _OFFSETS = 4
 ENUMERATED = 40  # lattice points looked at, per ball allowed
 
 
-class TooManyBalls(Exception):
-    """A cover needs more balls than allowed; says how many, as far as that is known."""
-
-    def __init__(self, count: float, exact: bool = True) -> None:
-        super().__init__(count)
-        self.count, self.exact = count, exact
-
-
-def lattice_cover(domain: Domain, radius: float, most: int, *, separated: bool = False) -> Balls:
-    """Balls of the given radius that cover K, at most `most` of them.
+def lattice_cover(domain: Domain, radius: float, max_balls: int, *, separated: bool = False) -> Balls:
+    """Balls of the given radius that cover K, at most ``max_balls`` of them.
 
     Separated ones stay on their lattice, outside K or not, so that no ball contains the centre of another.
     """
@@ -43,22 +36,22 @@ def lattice_cover(domain: Domain, radius: float, most: int, *, separated: bool =
         radius = min(radius, float(box.sides[0]) / counts[0] / 2 * (1 + 1e-12))  # so that neighbours keep apart
     cubic = math.prod(counts)
     rough = cubic if domain.dimension == 1 else min(cubic, cells(domain, radius))
-    if rough > most:
+    if rough > max_balls:
         raise TooManyBalls(rough, exact=domain.dimension == 1)
-    found = [cubic_lattice(box, counts)] if cubic <= 4 * most else []
+    found = [cubic_lattice(box, counts)] if cubic <= 4 * max_balls else []
     if domain.dimension > 1:
         rng = np.random.default_rng(0)
-        found += list(_thin_lattices(box, radius, rng, most))
+        found += list(_thin_lattices(box, radius, rng, max_balls))
     if not found:  # the thin one needs less, but nobody can look through all of its points
         raise TooManyBalls(cubic, exact=False)
     found = [_meeting(domain, centres, radius, separated) for centres in found]
     if separated:  # cells of unequal sides may be too flat for that
         found = [centres for centres in found if least_distance(centres) > 1.05 * radius] or found
     found = sorted(found, key=len)[:2]
-    if len(found[0]) > 1.3 * most:
+    if len(found[0]) > 1.3 * max_balls:
         raise TooManyBalls(len(found[0]), exact=False)
     centres = min((_pruned(domain, centres, radius) for centres in found), key=len)
-    if len(centres) > most:
+    if len(centres) > max_balls:
         raise TooManyBalls(len(centres))
     return Balls(centres, np.zeros(len(centres), np.int64), radius, "lattice")
 
@@ -86,16 +79,16 @@ def cubic_lattice(box: Box, counts: list[int]) -> Array:
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, box.dimension)
 
 
-def _thin_lattices(box: Box, radius: float, rng: np.random.Generator, most: int) -> Iterator[Array]:
+def _thin_lattices(box: Box, radius: float, rng: np.random.Generator, max_balls: int) -> Iterator[Array]:
     """`thin_lattice` with several offsets; none if there are too many points to look through."""
     for _ in range(_OFFSETS):
-        centres = thin_lattice(box, radius, rng.random(box.dimension), most)
+        centres = thin_lattice(box, radius, rng.random(box.dimension), max_balls)
         if centres is None:
             return
         yield centres
 
 
-def thin_lattice(box: Box, radius: float, offset: Array, most: int) -> Array | None:
+def thin_lattice(box: Box, radius: float, offset: Array, max_balls: int) -> Array | None:
     """The points of A_n*, of the given covering radius, that are within that radius of the box; None if they are many.
 
     Its Gram matrix is ``I - 1/(n+1)``, its covering radius ``sqrt(n (n+2) / (12 (n+1)))``.
@@ -105,7 +98,7 @@ def thin_lattice(box: Box, radius: float, offset: Array, most: int) -> Array | N
     basis = np.linalg.cholesky(gram) * (radius * (1 - 1e-12) / math.sqrt(n * (n + 2) / (12 * (n + 1))))
     # how far the box, with a margin of the radius, reaches along the basis: the corners need not be listed for that
     reach = np.ceil(np.abs(np.linalg.inv(basis.T)) @ (box.sides / 2 + radius)) + 1
-    if not np.log(2 * reach + 1).sum() <= math.log(ENUMERATED * most):
+    if not np.log(2 * reach + 1).sum() <= math.log(ENUMERATED * max_balls):
         return None
     first, last = -reach.astype(int), reach.astype(int)
     steps = [np.arange(a, b + 1) for a, b in zip(first, last, strict=True)]

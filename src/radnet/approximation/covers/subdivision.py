@@ -14,9 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .covers import Balls
-from .domains import Array, Domain, Mask
-from .lattices import ENUMERATED, TooManyBalls, one_ball
+from ..domains import Array, Domain, Mask
+from .counts import TooManyBalls
+from .cover import Balls
+from .lattices import ENUMERATED, one_ball
 from .pruning import prune
 
 _DEEPEST = 40
@@ -25,7 +26,7 @@ _STARTS = 8
 Fits = Callable[[Array, Array], Mask]
 
 
-def adaptive_cover(domain: Domain, fits: Fits, most: int, *, separated: bool = False) -> Balls:
+def adaptive_cover(domain: Domain, fits: Fits, max_balls: int, *, separated: bool = False) -> Balls:
     """Balls that cover K and fit: ``fits(points of K, inner radii)`` says for each whether f stays within its budget.
 
     Separated ones come largest first and stay in the middle of their cells, so that no ball contains an earlier centre.
@@ -37,7 +38,7 @@ def adaptive_cover(domain: Domain, fits: Fits, most: int, *, separated: bool = F
     for start in range(_STARTS if domain.dimension == 1 else 3):
         try:
             make = _sweep if domain.dimension == 1 else _cut
-            found.append(make(domain, fits, start, most, separated))
+            found.append(make(domain, fits, start, max_balls, separated))
         except TooManyBalls as error:
             refused.append(error)
     if not found:
@@ -47,7 +48,7 @@ def adaptive_cover(domain: Domain, fits: Fits, most: int, *, separated: bool = F
     return best.take(np.argsort(best.levels, kind="stable")) if separated else best
 
 
-def _sweep(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -> Balls:
+def _sweep(domain: Domain, fits: Fits, start: int, max_balls: int, separated: bool) -> Balls:
     """From left to right, always the largest interval that fits."""
     inner = domain.radius * 2 ** (-start / _STARTS)
     radii: Array = np.asarray(inner * 0.5 ** np.arange(_DEEPEST + 1))
@@ -65,18 +66,18 @@ def _sweep(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -
         centres.append(float(c[level]))
         levels.append(level)
         position = float(c[level] + radii[level])
-        if len(centres) > most:
-            raise TooManyBalls(most * (upper - domain.lower[0]) / (position - domain.lower[0]), exact=False)
+        if len(centres) > max_balls:
+            raise TooManyBalls(max_balls * (upper - domain.lower[0]) / (position - domain.lower[0]), exact=False)
     return Balls(np.array(centres)[:, None], np.array(levels, dtype=np.int64), inner, "subdivision")
 
 
-def _cut(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -> Balls:
+def _cut(domain: Domain, fits: Fits, start: int, max_balls: int, separated: bool) -> Balls:
     """Cells of nearly equal sides, cut along every axis until they fit."""
     n = domain.dimension
     sides = domain.upper - domain.lower
     unit = max(sides.min(), sides.max() / 16)
     counts = [max(1, round((start + 1) * side / unit)) for side in sides]
-    if math.prod(counts) > 4 * most:
+    if math.prod(counts) > 4 * max_balls:
         raise TooManyBalls(math.prod(counts), exact=False)
     cell = sides / counts
     inner = float(np.linalg.norm(cell)) / 2
@@ -92,9 +93,9 @@ def _cut(domain: Domain, fits: Fits, start: int, most: int, separated: bool) -> 
         levels.append(np.full(int(ok.sum()), level, dtype=np.int64))
         count += int(ok.sum())
         middle = middle[~ok]
-        if not len(middle) and count <= most:
+        if not len(middle) and count <= max_balls:
             return Balls(np.concatenate(centres), np.concatenate(levels), inner, "subdivision")
-        if count + len(middle) > most or len(middle) * 2**n > ENUMERATED * most:
+        if count + len(middle) > max_balls or len(middle) * 2**n > ENUMERATED * max_balls:
             raise TooManyBalls(count + len(middle) * 2**n, exact=False)
         corners = np.array(list(itertools.product((-0.25, 0.25), repeat=n))) * cell
         middle = (middle[:, None] + 0.5**level * corners[None]).reshape(-1, n)

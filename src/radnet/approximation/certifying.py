@@ -1,36 +1,44 @@
-"""From a plan to a network and its certificate: the bound in each dtype, where it holds, what it rests on."""
+"""The certificate of a network: the bound in each dtype, where it holds, what it rests on."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from ..errors import InvalidValue
-from . import growing_width, width_max, width_max_plus_1, width_n_plus_m_plus_1
-from .certificate import ROUNDING_AFAR, Certificate, largest_argument, reach_of, unit_roundoff
-from .construction import Construction
+from .certificate import DTYPES, Certificate
+from .constructions.construction import Construction
+from .covers import Cover
 from .domains import Points
-from .planning import FREEDOM, Plan, Problem
+from .planning import Plan, Problem
 from .targets import LIMIT_SHARE
 
+_ROUNDING_AFAR = 0.02  # share of eps that rounding may take up where the limit is still called good
 
-def certify(problem: Problem, plan: Plan) -> tuple[Construction, Certificate]:
-    """Build the network and write its certificate; refuse what that would not cover."""
-    built = _build(problem, plan)
+
+def certify(problem: Problem, plan: Plan, built: Construction) -> Certificate:
+    """What is guaranteed about a network that was built to a plan.
+
+    Raises
+    ------
+    InvalidValue
+        If that is not even the eps that was asked for, in the dtype of the network.
+    """
     own = str(problem.dtype).removeprefix("torch.")
     bounds = {name: _bound(problem, plan, built, name) for name in ("float64", "float32")}
     if not bounds[own] < problem.eps:
         raise InvalidValue(
-            f"eps={problem.eps} is below what {own} can do with width={plan.rule!r} and {len(plan.cover)} balls "
+            f"eps={problem.eps} is below what {own} can do with width={plan.width!r} and {len(plan.cover)} balls "
             f"(the bound would be {bounds[own]:.3g}); use float64, a larger eps, or another width"
         )
-    u = unit_roundoff(own)
+    u = _unit_roundoff(own)
     reach = {name: _reach(problem, plan, built, name) if math.isfinite(bounds[name]) else 0.0 for name in bounds}
     widths = built.network.widths
-    certificate = Certificate(
-        width=plan.rule,
+    return Certificate(
+        width=plan.width,
         balls=len(plan.cover),
         hidden_layers=len(widths) - 2,
         parameters=built.network.parameter_count,
@@ -38,7 +46,7 @@ def certify(problem: Problem, plan: Plan) -> tuple[Construction, Certificate]:
         eps=problem.eps,
         bound=bounds[own],
         variation=plan.variation,
-        snapping=_snapping(problem, plan),
+        snapping=plan.snapping,
         rounding=float(built.rounding(u)),
         rests_on=_rests_on(problem),
         proven=problem.variation.kind != "samples" or isinstance(problem.domain, Points),
@@ -52,38 +60,20 @@ def certify(problem: Problem, plan: Plan) -> tuple[Construction, Certificate]:
         _network=built.network,
         _cover=plan.cover,
     )
-    return built, certificate
-
-
-def _build(problem: Problem, plan: Plan) -> Construction:
-    if plan.rule == "growing":
-        return growing_width.build(plan.cover, plan.values, problem.limit, problem.dtype)
-    if plan.rule == "max":
-        freedom = 0.99 * FREEDOM * problem.eps
-        return width_max.build(plan.cover, plan.values, freedom, problem.dtype, np.random.default_rng(problem.rng_seed))
-    if plan.snapped is None:
-        raise AssertionError(f"width {plan.rule} needs snapped values")
-    if plan.rule == "n+m+1":
-        return width_n_plus_m_plus_1.build(plan.cover, plan.snapped, problem.limit, problem.dtype)
-    return width_max_plus_1.build(plan.cover, plan.snapped, problem.dtype)
-
-
-def _snapping(problem: Problem, plan: Plan) -> float:
-    return 0.99 * FREEDOM * problem.eps if plan.rule == "max" else plan.snapping
 
 
 def _bound(problem: Problem, plan: Plan, built: Construction, name: str) -> float:
     """The guarantee in a dtype; infinite if balls or values were placed for a finer one, or for larger numbers."""
-    u = unit_roundoff(name)
+    u = _unit_roundoff(name)
     if 2.0**-plan.cover.bits < u or not built.margin(u) > 1 or not _in_range(problem, plan, built, name):
         return math.inf
-    inside = float(plan.variation + _snapping(problem, plan) + built.rounding(u))
-    return max(inside, (LIMIT_SHARE + ROUNDING_AFAR) * problem.eps) if _reach(problem, plan, built, name) else inside
+    inside = float(plan.variation + plan.snapping + built.rounding(u))
+    return max(inside, (LIMIT_SHARE + _ROUNDING_AFAR) * problem.eps) if _reach(problem, plan, built, name) else inside
 
 
 def _in_range(problem: Problem, plan: Plan, built: Construction, name: str) -> bool:
     """Whether no number of the network, squared, leaves the range of the dtype; values below eps may vanish."""
-    info = torch.finfo(getattr(torch, name))
+    info = torch.finfo(DTYPES[name])
     parts = [p.detach().abs().double() for p in built.network.parameters()]
     largest = max(
         [float(p.max()) for p in parts if p.numel()] + [float(np.abs(plan.values).max()), problem.domain.reach]
@@ -95,12 +85,12 @@ def _in_range(problem: Problem, plan: Plan, built: Construction, name: str) -> b
 
 def _reach(problem: Problem, plan: Plan, built: Construction, name: str) -> float:
     """Up to which |x| the limit holds in a dtype."""
-    u = unit_roundoff(name)
+    u = _unit_roundoff(name)
     if not problem.limit.given or isinstance(problem.domain, Points) or 2.0**-plan.cover.bits < u:
         return 0.0
-    most = largest_argument(plan.cover, name)
+    largest = _largest_argument(plan.cover, name)
     least = problem.domain.reach * math.sqrt(problem.n)
-    return reach_of(built.far, u, ROUNDING_AFAR * problem.eps, least, most)
+    return _largest_reach(built.far, u, _ROUNDING_AFAR * problem.eps, least, largest)
 
 
 def _rests_on(problem: Problem) -> str:
@@ -121,3 +111,30 @@ def _scope(problem: Problem, reach: float) -> str:
     if isinstance(problem.domain, Points):
         return "the given points"
     return f"all of R^{problem.n}, up to |x| = {reach:.3g}" if reach else f"the domain {problem.domain}"
+
+
+def _unit_roundoff(name: str) -> float:
+    """u of a dtype, by its name."""
+    return torch.finfo(DTYPES[name]).eps / 2
+
+
+def _largest_reach(
+    far: Callable[[float, float], float], u: float, allowed: float, least: float, largest: float
+) -> float:
+    """The largest |x| for which rounding stays allowed; 0 if that is not even the whole domain."""
+    if not far(u, least) <= allowed:
+        return 0.0
+    low, high = least, largest
+    if far(u, high) <= allowed:
+        return high
+    for _ in range(200):
+        middle = float(np.sqrt(low) * np.sqrt(high)) if low > 0 else high / 2
+        low, high = (middle, high) if far(u, middle) <= allowed else (low, middle)
+    return float(low)
+
+
+def _largest_argument(cover: Cover, name: str) -> float:
+    """Beyond this |x| the coordinates of the network overflow."""
+    return float(torch.finfo(DTYPES[name]).max) / (
+        16 * cover.scale * 2.0 ** int(cover.levels.max()) * len(cover.centres[0])
+    )

@@ -1,4 +1,4 @@
-"""What every construction returns, and the values of f snapped to a lattice.
+"""What a construction is, what it is given and what it returns, and the values of f snapped to a lattice.
 
 Snapping: the values of the balls become ``offset + s V`` with V made of even integers. Values that differ do so by at
 least 2 in units of s, so that Step-ReLU, whose threshold is 1, keeps them apart with a margin of 2; values that agree
@@ -15,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .domains import Array
-from .stacked import DeepNetwork
+from ..covers import Cover
+from ..domains import Array
+from ..targets import Limit
+from .deep import DeepNetwork
 
 STEP_HEIGHT = 0.5  # h of the paper for every ball: exact in binary, and so is everything divided by it
 UNIT = float(np.sqrt(1 - STEP_HEIGHT**2))  # the radius below which |(x - c, h)| < 1
@@ -79,6 +81,73 @@ class Construction:
     rounding: Callable[[float], float]
     far: Callable[[float, float], float]
     margin: Callable[[float], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Materials:
+    """What a network is built from: balls, the values they get, and the limit outside of them."""
+
+    cover: Cover
+    values: Array
+    lattice: Snapped | None  # the values once they are snapped, for constructions that ask for it
+    freedom: float  # how far a value may be moved besides
+    limit: Limit
+    dtype: torch.dtype
+    rng_seed: int
+
+    @property
+    def snapped(self) -> Snapped:
+        """The snapped values, where there must be some."""
+        if self.lattice is None:
+            raise AssertionError("this construction needs snapped values")
+        return self.lattice
+
+
+def _anything(n: int, m: int) -> None:
+    """No number of inputs and outputs is refused."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that the rest of the package knows of a construction; its file ends with one.
+
+    Attributes
+    ----------
+    width : str
+        Its name, as `approximate` takes it.
+    hidden_width : function of n and m
+        The hidden width, or what counts of it when a norm is rounded.
+    build : function
+        From materials to a network.
+    everywhere : bool
+        Whether the network has a limit and may be good on all of R^n.
+    layers : int
+        Hidden layers for each ball.
+    quanta : tuple of float
+        Steps to which values are snapped, as shares of eps, the finest first; 0 where nothing is snapped.
+    shared : bool
+        Whether values share coordinates with x, so that large ones cost x precision.
+    unit : float
+        The radius, in scaled coordinates, below which Step-ReLU sends a ball of level 0 to 0.
+    separated : bool
+        Whether no ball may contain an earlier centre.
+    freedom : float
+        Share of eps by which values may be moved besides.
+    refuse : function of n and m
+        Raises if it cannot be built for so many inputs and outputs.
+    """
+
+    width: str
+    hidden_width: Callable[[int, int], int]
+    build: Callable[[Materials], Construction]
+    everywhere: bool
+    layers: int = 1
+    quanta: tuple[float, ...] = (0.0,)
+    shared: bool = False
+    unit: float = UNIT
+    separated: bool = False
+    freedom: float = 0.0
+    refuse: Callable[[int, int], None] = _anything
 
 
 def as_tensor(x: Array, dtype: torch.dtype) -> Tensor:

@@ -8,79 +8,14 @@ of one row.
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..activations import Identity, RadialActivation, StepReLU
-from ..errors import InvalidValue
-from ..network import RadNet
-from ..parameters import check_features
+from .deep import DeepNetwork
 
 _COLUMNS_AT_ONCE = 16384  # a row stays below the size from which torch would start its threads
-MOST_BYTES = 2**30
-
-
-class DeepNetwork(nn.Module):
-    """What the networks of `approximate` have in common: widths, input checks, the way to a plain `RadNet`.
-
-    All parameters are frozen; ``requires_grad_()`` makes them trainable.
-    """
-
-    widths: tuple[int, ...]
-
-    @property
-    def parameter_count(self) -> int:
-        """Number of weights and biases of the network as a plain `RadNet`."""
-        return sum((a + 1) * b for a, b in itertools.pairwise(self.widths))
-
-    def _dense_layers(self) -> list[tuple[Tensor, Tensor]]:
-        raise NotImplementedError
-
-    def _dtype(self) -> torch.dtype:
-        return next(self.parameters()).dtype
-
-    def to_radnet(self) -> RadNet:
-        """The same network as a plain `RadNet`, with one module for each layer.
-
-        Raises
-        ------
-        InvalidValue
-            If its weights would take more than 1 GB.
-
-        Examples
-        --------
-        >>> import radnet
-        >>> a = radnet.approximate(lambda x: x.sin(), radnet.Box(0, 1), 0.25, lipschitz=1, width="n+m+1")
-        >>> a.network.to_radnet().widths
-        (1, 3, 3, 3, 1)
-        """
-        size = self.parameter_count * torch.finfo(self._dtype()).bits // 8
-        if size > MOST_BYTES:
-            raise InvalidValue(
-                f"to_radnet: dense weights of {len(self.widths) - 1} layers would take {size / 2**30:.1f} GB; more "
-                "than 1 GB is refused. Use the network as it is, or another width rule"
-            )
-        weights, biases = zip(*self._dense_layers(), strict=True)
-        hidden: list[RadialActivation] = [StepReLU() for _ in weights[1:]]
-        net = RadNet.from_parameters(weights, biases, [*hidden, Identity()])
-        return net.requires_grad_(False)
-
-    def _columns(self, x: Any) -> Tensor:
-        """The input as (n, batch)."""
-        n = self.widths[0]
-        check_features(x, type(self).__name__, n, self._dtype())
-        columns: Tensor = x.reshape(-1, n).T
-        return columns
-
-    def extra_repr(self) -> str:
-        """Widths, shortened, and depth."""
-        hidden = self.widths[1:-1]
-        shown = f"{hidden[0]}" if len(set(hidden)) == 1 else f"{hidden[0]}..{hidden[-1]}"
-        return f"inputs={self.widths[0]}, outputs={self.widths[-1]}, hidden layers={len(hidden)}, width={shown}"
 
 
 class StackedNetwork(DeepNetwork):
@@ -113,7 +48,7 @@ class StackedNetwork(DeepNetwork):
         self.last_bias = nn.Parameter(last_bias, requires_grad=False)
 
     @property
-    def widths(self) -> tuple[int, ...]:  # type: ignore[override]
+    def widths(self) -> tuple[int, ...]:
         """``(n, width, ..., width, m)``."""
         count, width = self.biases.shape
         return (self.first.shape[1], *[width] * count, self.last.shape[0])

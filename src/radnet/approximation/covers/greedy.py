@@ -11,10 +11,11 @@ import math
 
 import numpy as np
 
-from .covers import Balls
-from .domains import Array, Box, Domain, Mask, Points
-from .lattices import TooManyBalls, cubic_counts, cubic_lattice
-from .targets import Target
+from ..domains import Array, Box, Domain, Mask, Points
+from ..targets import Target
+from .counts import TooManyBalls
+from .cover import Balls
+from .lattices import cubic_counts, cubic_lattice
 from .trees import Indices
 
 _TRIES = 16
@@ -25,18 +26,18 @@ CAUTION = 0.75  # share of the budget that samples may use up, where they are al
 
 
 def greedy_cover(
-    domain: Domain, f: Target, variation: float, margin: float, most: int, rng: np.random.Generator
+    domain: Domain, f: Target, variation: float, margin: float, max_balls: int, rng: np.random.Generator
 ) -> Balls:
     """Balls on which the sampled values of f stay within `variation` of the value at the centre."""
     if isinstance(domain, Points):
-        return _greedy(domain.x, f(domain.x), 0.0, domain, variation, margin, most, rng)
+        return _greedy(domain.x, f(domain.x), 0.0, domain, variation, margin, max_balls, rng)
     count = _NET
     while count <= _FINEST_NET:
         net, mesh = net_of(domain, count)
         extra = np.concatenate([domain.sample(count, rng), domain.boundary(256, rng)])
         x = np.concatenate([net, extra])
         try:
-            return _greedy(x, f(x), mesh, domain, CAUTION * variation, margin, most, rng)
+            return _greedy(x, f(x), mesh, domain, CAUTION * variation, margin, max_balls, rng)
         except _NetTooCoarse:
             count *= 4
     raise TooManyBalls(math.inf, exact=False)
@@ -63,7 +64,7 @@ def _greedy(
     domain: Domain,
     variation: float,
     margin: float,
-    most: int,
+    max_balls: int,
     rng: np.random.Generator,
 ) -> Balls:
     """Of a few uncovered points, the one whose largest admissible ball covers most of what is left; again and again."""
@@ -94,7 +95,7 @@ def _greedy(
         centres.append(x[i])
         levels.append(level)
         left = left[~covered]
-        if len(centres) > most:
+        if len(centres) > max_balls:
             raise TooManyBalls(len(centres) * len(x) / (len(x) - len(left)), exact=False)
     return Balls(np.array(centres), np.array(levels, dtype=np.int64), inner, "greedy")
 
@@ -110,7 +111,7 @@ def safe_radius(x: Array, y: Array, variation: float) -> float:
     return least
 
 
-def separated_cover(domain: Domain, radius: float, margin: float, most: int) -> Balls:
+def separated_cover(domain: Domain, radius: float, margin: float, max_balls: int) -> Balls:
     """Balls of one radius, at most the given one, none of which contains the centre of another (lem:def-M, corrected).
 
     Centres are taken one after the other, always the point of K farthest from those before. When the next one would be
@@ -130,7 +131,7 @@ def separated_cover(domain: Domain, radius: float, margin: float, most: int) -> 
             index: Indices = np.array(chosen)
             inner = max(inner, radius * 1e-6)
             return Balls(x[index], np.zeros(len(index), np.int64), inner, "farthest point")
-        if len(chosen) >= most:
+        if len(chosen) >= max_balls:
             raise TooManyBalls(math.inf, exact=False)
         chosen.append(i)
         last = float(d[i])

@@ -11,7 +11,7 @@ import itertools
 
 import numpy as np
 
-from .domains import Array, Box, Domain
+from ..domains import Array, Box, Domain
 from .trees import BallTree, Indices
 
 _FEW_AXES, _FEW_BALLS = 5, 200

@@ -15,10 +15,10 @@ import math
 import numpy as np
 import torch
 
-from .construction import STEP_HEIGHT, Construction, Snapped, affine_rounding, as_tensor
-from .covers import Cover
+from ..covers import Cover
+from ..targets import Limit
+from .construction import STEP_HEIGHT, Construction, Recipe, Snapped, affine_rounding, as_tensor
 from .stacked import StackedNetwork
-from .targets import Limit
 
 
 def build(cover: Cover, snapped: Snapped, dtype: torch.dtype) -> Construction:
@@ -55,3 +55,13 @@ def build(cover: Cover, snapped: Snapped, dtype: torch.dtype) -> Construction:
         far=lambda u, size: math.inf,
         margin=lambda u: 2.0 if cover.pitch <= 2 else 0.0,
     )
+
+
+RECIPE = Recipe(
+    width="max+1",
+    hidden_width=lambda n, m: max(n, m) + 1,
+    build=lambda given: build(given.cover, given.snapped, given.dtype),
+    everywhere=False,
+    quanta=(2.0**-8, 2.0**-6, 2.0**-5, 2.0**-4),
+    shared=True,
+)

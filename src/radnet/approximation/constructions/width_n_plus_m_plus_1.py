@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .construction import STEP_HEIGHT, Construction, Snapped, affine_rounding, as_tensor
-from .covers import Cover
+from ..covers import Cover
+from ..targets import Limit
+from .construction import STEP_HEIGHT, Construction, Recipe, Snapped, affine_rounding, as_tensor
 from .stacked import StackedNetwork
-from .targets import Limit
 
 
 def build(cover: Cover, snapped: Snapped, limit: Limit, dtype: torch.dtype) -> Construction:
@@ -65,3 +65,12 @@ def build(cover: Cover, snapped: Snapped, limit: Limit, dtype: torch.dtype) -> C
         far=far,
         margin=lambda u: 2.0 if float(np.abs(V).max(initial=0)) * 4 * u < 1 else 0.0,
     )
+
+
+RECIPE = Recipe(
+    width="n+m+1",
+    hidden_width=lambda n, m: n + m + 1,
+    build=lambda given: build(given.cover, given.snapped, given.limit, given.dtype),
+    everywhere=True,
+    quanta=(2.0**-8,),
+)

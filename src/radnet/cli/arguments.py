@@ -1,57 +1,31 @@
-"""What `radnet approximate` and `radnet verify` do: texts become arguments, and certificates are checked."""
+"""Texts of the command line as arguments of `approximate`."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
 import torch
+from torch import Tensor
 
+from ..approximation.domains import Ball, Box, Domain, Points
+from ..approximation.targets import LocalBound
 from ..arrays import read_rows
 from ..errors import InvalidValue
 from ..expressions import parse_formula, parse_function
-from . import Approximation, Recheck, approximate, load
-from .domains import Ball, Box, Domain, Points
-
-_CHECKED = 10_000
 
 
-def run(
-    function: str,
-    eps: float,
-    domain: tuple[str | None, str | None, str | None],
-    lipschitz: str | None,
-    width: str,
-    limit: str | None,
-    dtype: str,
-    max_balls: int,
-    formula_only: bool = False,
-) -> tuple[Approximation, dict[str, Any]]:
-    """The approximation, and what a check on random points of the domain found."""
-    f, K = (parse_formula if formula_only else parse_function)(function), parse_domain(*domain)
-    if dtype not in ("float64", "float32"):
-        raise InvalidValue(f"--dtype {dtype}: expected float64 or float32")
-    a = approximate(
-        f,
-        K,
-        eps,
-        lipschitz=parse_lipschitz(lipschitz, formula_only),
-        width=width,
-        limit=parse_limit(limit),
-        dtype=getattr(torch, dtype),
-        max_balls=max_balls,
-    )
-    check = a.certificate.check(f, torch.from_numpy(K.sample(_CHECKED, np.random.default_rng(7))))
-    return a, dataclasses.asdict(check)
+def parse_f(text: str, formula_only: bool) -> Callable[[Tensor], Tensor]:
+    """The function that a text stands for; with ``formula_only`` nothing is imported."""
+    return (parse_formula if formula_only else parse_function)(text)
 
 
-def verify_file(path: str, function: str | None, formula_only: bool) -> Recheck:
-    """The certificate in a file, measured again: against f if it is given or in the file."""
-    a = load(path)
-    f = None if function is None else (parse_formula if formula_only else parse_function)(function)
-    return a.recheck(f)
+def parse_dtype(text: str) -> torch.dtype:
+    """The dtype of a name."""
+    names = {"float64": torch.float64, "float32": torch.float32}
+    if text not in names:
+        raise InvalidValue(f"--dtype {text}: expected float64 or float32")
+    return names[text]
 
 
 def parse_domain(box: str | None, ball: str | None, points: str | None) -> Domain:
@@ -78,8 +52,8 @@ def parse_domain(box: str | None, ball: str | None, points: str | None) -> Domai
     return Points(read_rows(str(points)))
 
 
-def parse_lipschitz(text: str | None, number_only: bool = False) -> Any:
-    """A number, or an importable function."""
+def parse_lipschitz(text: str | None, number_only: bool = False) -> float | LocalBound | None:
+    """A number, or an importable function of boxes."""
     if text is None:
         return None
     try:

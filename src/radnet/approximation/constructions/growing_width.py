@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .construction import STEP_HEIGHT, Construction, as_tensor
-from .covers import Cover
-from .domains import Array
-from .stacked import DeepNetwork
-from .targets import Limit
+from ..covers import Cover
+from ..domains import Array
+from ..targets import Limit
+from .construction import STEP_HEIGHT, Construction, Recipe, as_tensor
+from .deep import DeepNetwork
 
 
 class GrowingNetwork(DeepNetwork):
@@ -58,7 +58,7 @@ class GrowingNetwork(DeepNetwork):
         self.scale = nn.Parameter(scale, requires_grad=False)
 
     @property
-    def widths(self) -> tuple[int, ...]:  # type: ignore[override]
+    def widths(self) -> tuple[int, ...]:
         """``(n, n+1, ..., n+N, m)``."""
         N, n = self.centres.shape
         return (n, *range(n + 1, n + N + 1), self.A.shape[0])
@@ -165,3 +165,11 @@ def build(cover: Cover, values: Array, limit: Limit, dtype: torch.dtype) -> Cons
         far=far,
         margin=lambda u: (1 + STEP_HEIGHT**2) ** 0.5,
     )
+
+
+RECIPE = Recipe(
+    width="growing",
+    hidden_width=lambda n, m: n + 2,
+    build=lambda given: build(given.cover, given.values, given.limit, given.dtype),
+    everywhere=True,
+)

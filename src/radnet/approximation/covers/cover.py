@@ -24,19 +24,21 @@ from functools import cached_property
 
 import numpy as np
 
-from .domains import Array, Domain, Mask, Points
+from ..domains import Array, Domain, Mask, Points
 from .trees import BallTree, Indices, nearest_sphere
 
 
 @dataclass(frozen=True, eq=False)
 class Balls:
-    """A cover before it is placed: ball i covers its share of K with radius ``inner 2^-level``."""
+    """A cover before it is placed: ball i covers its share of K with radius ``inner 2^-level``.
+
+    A centre outside K takes the value of its nearest point of K, to which all of K is no farther than to the centre.
+    """
 
     centres: Array
     levels: Indices
     inner: float
     kind: str
-    # a centre outside K takes the value of its nearest point of K, to which all of K is no farther than to the centre
 
     @property
     def radii(self) -> Array:
@@ -190,27 +192,3 @@ def _round_down(x: float, bits: int) -> float:
     """The largest number of that many bits that is at most x."""
     mantissa, exponent = math.frexp(x)
     return math.ldexp(math.floor(math.ldexp(mantissa, bits)), exponent - bits)
-
-
-def bound_on_count(n: int, lipschitz: float, eps: float) -> int:
-    """How many balls a function on the unit cube needs at most (thm:bound-N, corrected).
-
-    ``(floor(sqrt(n) / (2 r)) + 1)^n`` for ``r < min(eps/R, 1)``: cubes of side below ``2 r/sqrt(n)``, one ball each.
-    The printed ``ceil(R sqrt(n) / (2 eps))^n`` is false where the quotient is a whole number, for R = 0, and for
-    ``eps/R >= 1`` in higher dimensions.
-
-    >>> bound_on_count(1, 1.0, 0.5), bound_on_count(2, 0.0, 0.1)
-    (2, 1)
-    """
-    r = min(eps / lipschitz if lipschitz > 0 else math.inf, 1.0)
-    return int((math.floor(math.sqrt(n) / (2 * r) * (1 + 1e-15)) + 1) ** n)
-
-
-def bound_on_separated_count(n: int, lipschitz: float, eps: float) -> float:
-    """How many balls a separated cover of the unit cube needs at most (thm:bound-N, second part, with r < 1).
-
-    >>> round(bound_on_separated_count(1, 1.0, 0.5), 6)
-    3.0
-    """
-    r = min(eps / lipschitz if lipschitz > 0 else math.inf, 1.0)
-    return float(math.gamma(n / 2 + 1) / math.pi ** (n / 2) * (2 + 2 / r) ** n)

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from .construction import Construction, as_tensor
-from .covers import Cover
-from .domains import Array
+from ...errors import InvalidValue
+from ..covers import Cover
+from ..domains import Array
+from .construction import Construction, Recipe, as_tensor
 from .stacked import StackedNetwork
 
 _TRIES = 256
@@ -189,3 +190,25 @@ def _running_rounding(C: Array, moves: _Moves, u: float) -> Array:
         states[i] = moves.d[i]
         Q0, D0, here = Q, D, moves.d[i]
     return np.cumsum(errors)
+
+
+def _refuse(n: int, m: int) -> None:
+    if max(n, m) == 1:
+        raise InvalidValue(
+            'width="max" needs max(n, m) >= 2: networks of width 1 with Step-ReLU are monotone; use "max+1"'
+        )
+
+
+RECIPE = Recipe(
+    width="max",
+    hidden_width=max,
+    build=lambda given: build(
+        given.cover, given.values, given.freedom, given.dtype, np.random.default_rng(given.rng_seed)
+    ),
+    everywhere=False,
+    layers=2,
+    unit=1.0,
+    separated=True,
+    freedom=0.2,  # for the points d_i
+    refuse=_refuse,
+)

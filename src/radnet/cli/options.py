@@ -1,0 +1,13 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+FormulaOnly = Annotated[
+    bool, typer.Option("--formula-only", help="Refuse MODULE:FUNCTION: nothing is imported, whatever the text says.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]

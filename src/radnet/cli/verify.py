@@ -1,0 +1,74 @@
+"""`radnet verify`: what a file claims, or how equal two networks are, measured again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, NamedTuple
+
+import typer
+
+from ..errors import InvalidValue
+from .options import FormulaOnly, Json, Quiet
+from .output import end_unless, print_json
+from .progress import working
+
+
+def verify(
+    file: Annotated[str, typer.Argument(help="A network, or an approximation, whose certificate is measured again.")],
+    other: Annotated[str | None, typer.Argument(help="The network that is to be the same function.")] = None,
+    function: Annotated[
+        str | None,
+        typer.Option(help="f of an approximation: a formula, or MODULE:FUNCTION; by default the formula in the file."),
+    ] = None,
+    formula_only: FormulaOnly = False,
+    inputs: Annotated[str | None, typer.Option(help="A .npy or .csv file with one input a row.")] = None,
+    rows: Annotated[int, typer.Option(help="Without --inputs: how many normal inputs are drawn.", min=1)] = 256,
+    seed: Annotated[int, typer.Option(help="Seed of these.", min=0)] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure again what a file claims, or how equal two networks are. Exit code 3 if it does not hold."""
+    with working(f"verifying {file}", quiet):
+        verdict = _recheck(file, function, formula_only) if other is None else _compare(file, other, inputs, rows, seed)
+    print_json(verdict.data) if as_json else typer.echo(verdict.text)
+    end_unless(verdict.holds)
+
+
+class _Verdict(NamedTuple):
+    """Whether it holds, and what was measured: for a person, and as data."""
+
+    holds: bool
+    text: str
+    data: Mapping[str, object]
+
+
+def _recheck(file: str, function: str | None, formula_only: bool) -> _Verdict:
+    """The certificate of an approximation, measured again: against f if it is given or in the file."""
+    from ..reading import key_of
+
+    if key_of(file) == "radnet":
+        raise InvalidValue(f"{file}: holds a network; give the one it is to be compared with too")
+    from ..approximation import load
+    from .arguments import parse_f
+
+    a = load(file)
+    found = a.recheck(None if function is None else parse_f(function, formula_only))
+    return _Verdict(found.holds, found.report(), dataclasses.asdict(found))
+
+
+def _compare(file: str, other: str, inputs: str | None, rows: int, seed: int) -> _Verdict:
+    """Two networks, on the rows of a file or on normal ones."""
+    import torch
+
+    from ..arrays import read_rows
+    from ..files import load
+    from ..verification import verify
+
+    a, b = load(file), load(other)
+    if inputs is None:
+        x = torch.randn(rows, a.widths[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    else:
+        x = torch.tensor(read_rows(inputs))
+    certificate = verify(a, b, x.to(a.weights[0].dtype))
+    return _Verdict(certificate.lossless, str(certificate), certificate.to_dict())

@@ -1,0 +1,300 @@
+"""Checkpoints of a training run: model, optimizer, scheduler, generator and history in one safetensors file.
+
+The same rules as for networks (`radnet.files`): a JSON header with a version, atomic writes, no pickle. Floats go
+through JSON and back without losing a bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..errors import InvalidValue
+from ..reading import FLOATS, Header, check_fits, enough_memory, pack, part_of, unpack
+from ..writing import write_atomically
+
+FORMAT = 2  # 1 had no checksum and no state of torch's global generators
+_KEY = "radnet-checkpoint"
+
+Path = str | os.PathLike[str]
+#: the state of an optimizer, as torch has it
+State = dict[str, Any]
+PlainT = TypeVar("PlainT")
+
+
+class Scheduler(Protocol):
+    """What a learning rate scheduler can do, as far as a run needs it."""
+
+    def step(self) -> object:
+        """To the rate of the next epoch."""
+        ...
+
+    def state_dict(self) -> Header:
+        """What it needs to go on."""
+        ...
+
+    def load_state_dict(self, state_dict: Header) -> object:
+        """Go on from there."""
+        ...
+
+
+@dataclass
+class Progress:
+    """Where a run stands: epochs done, and the loss and learning rate of each of them."""
+
+    losses: list[float] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return len(self.losses)
+
+
+def write_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    progress: Progress,
+    *,
+    scheduler: Scheduler | None = None,
+    generator: torch.Generator | None = None,
+    began: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write everything a run needs to go on as if it had never stopped.
+
+    ``began`` are the `random_states` with which it began: torch's global generators are part of it if it has drawn from
+    them since, as dropout does.
+    """
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    state = optimizer.state_dict()
+    header: Header = {
+        "format": FORMAT,
+        "epoch": progress.epoch,
+        "groups": state["param_groups"],
+        "numbers": {},
+        "scheduler": None if scheduler is None else _plain(scheduler.state_dict(), "the scheduler"),
+    }
+    for index, entries in state["state"].items():
+        for key, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{index}.{key}"] = value
+            else:
+                header["numbers"][f"{index}.{key}"] = value
+    tensors["history.losses"] = torch.tensor(progress.losses, dtype=torch.float64)
+    tensors["history.rates"] = torch.tensor(progress.rates, dtype=torch.float64)
+    if generator is not None:
+        tensors["generator"] = generator.get_state()
+    now = random_states(model)
+    if began is not None and any(not torch.equal(now[device], value) for device, value in began.items()):
+        tensors |= {f"random.{device}": value for device, value in now.items()}
+    write_atomically(path, pack(tensors, _KEY, _plain(header, "the optimizer")))
+
+
+def read_checkpoint(
+    path: Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    *,
+    scheduler: Scheduler | None = None,
+    generator: torch.Generator | None = None,
+) -> Progress:
+    """Put a run back to where its checkpoint stands; nothing is changed unless everything fits.
+
+    Raises
+    ------
+    InvalidValue
+        If the file is damaged, of another version, or of a model with other parameters.
+    """
+    with enough_memory(path):
+        header, tensors = unpack(path, _KEY, FORMAT, "not a radnet checkpoint")
+        progress = _history(path, header, tensors)
+        weights = part_of(tensors, "model")
+        _check_weights(path, weights, model.state_dict())
+        if (generator is None) != ("generator" not in tensors) or (scheduler is None) != (
+            header.get("scheduler") is None
+        ):
+            raise InvalidValue(
+                f"{path}: the run was started with another generator or scheduler; resume it as it was started"
+            )
+        state = _optimizer_state(path, header, part_of(tensors, "optimizer"), optimizer)
+        if scheduler is not None:
+            _check_alike(header["scheduler"], scheduler.state_dict(), f"{path}: the scheduler")
+        if generator is not None:
+            _check_random(path, tensors["generator"], generator.device)
+        random = part_of(tensors, "random")
+        devices = random_states(model)
+        if random and random.keys() != devices.keys():
+            raise InvalidValue(
+                f"{path}: the run was on other devices ({', '.join(random)}); resume it where it was started"
+            )
+        for device, value in random.items():
+            _check_random(path, value, torch.device(device))
+        # from here on nothing can fail
+        optimizer.load_state_dict(state)  # first: it takes memory, and what follows is copied in place
+        model.load_state_dict(weights)
+        if scheduler is not None:
+            scheduler.load_state_dict(header["scheduler"])
+        if generator is not None:
+            generator.set_state(tensors["generator"])
+        for device, value in random.items():
+            _set_random_state(device, value)
+    return progress
+
+
+# --- what torch's global generators have got to; dropout draws from them
+
+
+def cuda_devices(model: nn.Module) -> list[int]:
+    """The devices besides the CPU that a model is on."""
+    return sorted({p.device.index for p in model.parameters() if p.device.type == "cuda"})
+
+
+def random_states(model: nn.Module) -> dict[str, Tensor]:
+    """The states of the global generators that a model may draw from, by device."""
+    return {"cpu": torch.get_rng_state()} | {f"cuda:{i}": torch.cuda.get_rng_state(i) for i in cuda_devices(model)}
+
+
+def _set_random_state(device: str, state: Tensor) -> None:
+    if device == "cpu":
+        torch.set_rng_state(state)
+    else:
+        torch.cuda.set_rng_state(state, device)
+
+
+def _check_random(path: Path, state: Tensor, device: torch.device) -> None:
+    try:
+        torch.Generator(device).set_state(state)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidValue(f"{path}: the state of a random generator is damaged ({error})") from error
+
+
+# --- checks
+
+
+def _history(path: Path, header: Header, tensors: dict[str, Tensor]) -> Progress:
+    found = part_of(tensors, "history")
+    whole = found.keys() == {"losses", "rates"}
+    if not whole or any(x.dtype != torch.float64 or x.ndim != 1 or not x.isfinite().all() for x in found.values()):
+        raise InvalidValue(f"{path}: the history of losses and rates is missing or damaged")
+    progress = Progress(found["losses"].tolist(), found["rates"].tolist())
+    if not len(progress.losses) == len(progress.rates) == header.get("epoch"):
+        raise InvalidValue(f"{path}: the history does not have as many epochs as the header says")
+    return progress
+
+
+def _check_weights(path: Path, weights: dict[str, Tensor], own: dict[str, Tensor]) -> None:
+    if set(weights) != set(own):
+        odd = ", ".join(sorted(set(weights) ^ set(own)))
+        raise InvalidValue(f"{path}: the checkpoint is of another model (different parameters: {odd})")
+    for name, value in own.items():
+        if weights[name].shape != value.shape:
+            raise InvalidValue(
+                f"{path}: the checkpoint is of other widths: {name} has shape {tuple(weights[name].shape)}, "
+                f"the model needs {tuple(value.shape)}"
+            )
+        if weights[name].dtype != value.dtype:
+            raise InvalidValue(f"{path}: {name} is {weights[name].dtype}; the model has {value.dtype}")
+        check_fits(weights[name], value, f"{path}: {name}")
+
+
+def _optimizer_state(path: Path, header: Header, tensors: dict[str, Tensor], optimizer: Optimizer) -> State:
+    """The state of an optimizer, once a copy of it has taken a step from there."""
+    own, groups = optimizer.state_dict()["param_groups"], header.get("groups")
+    if not isinstance(groups, list) or [_size(g) for g in groups] != [len(g["params"]) for g in own]:
+        raise InvalidValue(f"{path}: the checkpoint is of an optimizer with other parameter groups")
+    _check_alike([_tuples(g) for g in groups], own, f"{path}: the optimizer")
+    parameters = dict(
+        zip(
+            (i for group in own for i in group["params"]),
+            (p for group in optimizer.param_groups for p in group["params"]),
+            strict=True,
+        )
+    )
+    numbers = header.get("numbers")
+    state: dict[int, State] = {}
+    for name, value in (*tensors.items(), *(numbers.items() if isinstance(numbers, dict) else ())):
+        index, _, key = name.partition(".")
+        if not key or not index.isdecimal() or int(index) not in parameters:
+            raise InvalidValue(f"{path}: the state of the optimizer has a part {name!r}, which belongs to no parameter")
+        if isinstance(value, Tensor):
+            _check_moment(path, name, value, parameters[int(index)])
+        state.setdefault(int(index), {})[key] = value
+    found = {"state": state, "param_groups": [_tuples(group) for group in groups]}
+    try:
+        _try_a_step(optimizer, found)
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise InvalidValue(
+            f"{path}: the optimizer cannot go on from the state in the file ({type(error).__name__}: {error})"
+        ) from error
+    return found
+
+
+def _size(group: object) -> int:
+    return len(group["params"]) if isinstance(group, dict) and isinstance(group.get("params"), list) else -1
+
+
+def _check_moment(path: Path, name: str, value: Tensor, p: Tensor) -> None:
+    """A number, or a tensor of the parameter's shape, in which some axes may have length 1."""
+    fits = value.numel() == 1 or (
+        value.ndim == p.ndim and all(a in (1, b) for a, b in zip(value.shape, p.shape, strict=True))
+    )
+    if not fits:
+        raise InvalidValue(f"{path}: optimizer.{name} has shape {tuple(value.shape)}, its parameter {tuple(p.shape)}")
+    if value.dtype not in FLOATS and value.dtype not in (torch.int64, torch.int32, torch.bool):
+        raise InvalidValue(f"{path}: optimizer.{name} is {value.dtype}; that is no state of an optimizer")
+    if value.dtype in FLOATS and not bool(value.isfinite().all()):
+        raise InvalidValue(f"{path}: optimizer.{name} holds NaN or infinite values")
+
+
+def _try_a_step(optimizer: Optimizer, state: State) -> None:
+    """Let a copy of the optimizer take a step, from copies of the parameters, with gradients of zero."""
+    twin = copy.deepcopy(optimizer)
+    twin.load_state_dict(copy.deepcopy(state))
+    for group in twin.param_groups:
+        for p in group["params"]:
+            p.grad = torch.zeros_like(p)
+    twin.step()
+
+
+def _check_alike(found: object, own: object, what: str) -> None:
+    """The same names and kinds of values: numbers for numbers, lists of as many for lists."""
+    if isinstance(own, dict) and isinstance(found, dict):
+        if {str(key) for key in found} != {str(key) for key in own}:
+            raise InvalidValue(f"{what} in the file has other settings")
+        for key, value in own.items():
+            _check_alike(found.get(key, found.get(str(key))), value, f"{what}, {key}")
+    elif isinstance(own, list | tuple) and isinstance(found, list | tuple):
+        if len(found) == len(own):
+            for a, b in zip(found, own, strict=True):
+                _check_alike(a, b, what)
+    elif _kind(found) != _kind(own) and not (own is None or found is None):
+        raise InvalidValue(f"{what} is {found!r} in the file, where {own!r} would fit")
+
+
+def _kind(value: object) -> str:
+    return "number" if isinstance(value, int | float | bool) else type(value).__name__
+
+
+def _plain(value: PlainT, what: str) -> PlainT:
+    """The value if it is plain data; anything else cannot be stored without pickle."""
+    try:
+        json.dumps(value)
+    except TypeError as error:
+        raise InvalidValue(f"{what} has state that is not plain data and cannot be checkpointed ({error})") from error
+    return value
+
+
+def _tuples(group: State) -> State:
+    """JSON makes lists of tuples; optimizers expect tuples (betas), and a list of parameters."""
+    return {k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in group.items()}

@@ -1,0 +1,180 @@
+"""The training loop: any model, loss and optimizer; targets, checkpoints, resume, several processes.
+
+Paper: "Experiments" trains until a loss is reached, or for a number of epochs. A run that is killed and started again
+with the same call goes on from its newest checkpoint and ends with the same bits as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..checks import check_count, check_kind
+from ..errors import Diverged, InvalidValue
+from ..network import RadNet
+from .bar import bar
+from .batches import Loss, Pair, batches_of, check_shapes, generator_of, tensors_of
+from .checkpoints import Scheduler
+from .keeping import Due, Keeper
+from .processes import World
+from .result import FitResult
+
+
+def fit(
+    model: nn.Module,
+    data: Pair | Iterable[Pair],
+    *,
+    epochs: int,
+    optimizer: Optimizer,
+    loss: Loss = nn.functional.mse_loss,
+    target: float | None = None,
+    max_seconds: float | None = None,
+    scheduler: Scheduler | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: int | None = None,
+    every_seconds: float | None = None,
+    progress: bool | None = None,
+) -> FitResult:
+    """Train a model in place, until a target loss, a number of epochs or a time is reached.
+
+    Parameters
+    ----------
+    model : nn.Module
+    data : (inputs, targets), or an iterable of such pairs
+        Two tensors are one full batch; a DataLoader gives several batches an epoch. Arrays become tensors on the device
+        of the model, floating-point ones in its dtype.
+    epochs : int
+        At most this many, those before a resume included.
+    optimizer : torch.optim.Optimizer
+        Over the parameters of the model; a ProjectedOptimizer is one.
+    loss : callable
+        Of predictions and targets; a mean over rows (several processes rely on that).
+    target : float, optional
+        Stop after the first epoch whose loss is at most this. Not reaching it is a result, not an error.
+    max_seconds : float, optional
+        Stop after the epoch in which this call has taken so long.
+    scheduler : learning rate scheduler, optional
+        Stepped after every epoch.
+    checkpoint : path, optional
+        Where the run is kept. If the file is there already, the run goes on from it.
+    every, every_seconds : optional
+        How often it is written (default: every 60 seconds), and at the end.
+    progress : bool, optional
+        A bar on stderr; by default if stderr is a terminal.
+
+    Returns
+    -------
+    FitResult
+
+    Raises
+    ------
+    InvalidValue
+        If targets of shape (N,) meet outputs of shape (N, 1), or the other way round, and the loss does not see to it.
+    Diverged
+        If the loss is not finite: says the epoch and the layer; the last good checkpoint stays.
+
+    Examples
+    --------
+    >>> import torch, radnet
+    >>> from radnet.training import fit
+    >>> net = radnet.RadNet((1, 6, 1), activation="sigmoid", generator=torch.Generator().manual_seed(0))
+    >>> x = torch.linspace(-3, 3, 50).unsqueeze(1)
+    >>> result = fit(net, (x, torch.exp(-x * x)), epochs=200, optimizer=torch.optim.Adam(net.parameters(), lr=0.05),
+    ...              target=0.02)
+    >>> result.reached
+    True
+    """
+    _check_arguments(model, epochs, optimizer, every, every_seconds)
+    world = World.current()
+    keeper = Keeper(checkpoint, model, optimizer, scheduler, generator_of(data), writes=world.rank == 0)
+    batches = batches_of(data, model)
+    with keeper.at_work():
+        done = keeper.resume()
+        forward = world.wrap(model)
+        due = Due(every, every_seconds)
+        start = time.monotonic()
+        reason = "target" if _reached(done.losses, target) else "epochs"
+        with bar(progress if world.rank == 0 else False, epochs, done.epoch) as tick:
+            while done.epoch < epochs and reason == "epochs":
+                value = _epoch(forward, model, batches, optimizer, loss, world, done.epoch + 1)
+                done.rates.append(float(optimizer.param_groups[0]["lr"]))
+                done.losses.append(value)
+                if scheduler is not None:
+                    scheduler.step()
+                tick(value)
+                if _reached(done.losses, target):
+                    reason = "target"
+                elif max_seconds is not None and world.agree(time.monotonic() - start >= max_seconds):
+                    reason = "time"
+                if due.now(done.epoch):
+                    keeper.keep(done)
+        keeper.keep(done)
+        world.barrier()
+    return FitResult(reason, tuple(done.losses), tuple(done.rates), time.monotonic() - start)
+
+
+def _epoch(
+    forward: nn.Module,
+    model: nn.Module,
+    batches: Iterable[Pair],
+    optimizer: Optimizer,
+    loss: Loss,
+    world: World,
+    epoch: int,
+) -> float:
+    """One pass over the data; returns the mean loss over its rows, as it was before each step."""
+    total, rows = 0.0, 0
+    for x, y in tensors_of(batches, model):
+        share_x, share_y = world.share(x), world.share(y)
+        optimizer.zero_grad()
+        outputs = forward(share_x)
+        if rows == 0:
+            check_shapes(loss, outputs, share_y)
+        # gradients are averaged over the processes: weighted so, that is the gradient on the joint batch
+        value = loss(outputs, share_y) * (len(share_x) * world.size / len(x))
+        number = world.mean(float(value.detach()))
+        if not math.isfinite(number):
+            raise Diverged(f"epoch {epoch}: the loss is {number}; {_where_it_exploded(model, x)}")
+        value.backward()
+        optimizer.step()
+        total, rows = total + number * len(x), rows + len(x)
+    if rows == 0:
+        raise InvalidValue(f"epoch {epoch}: the data gave no rows; is the loader empty?")
+    return total / rows
+
+
+@torch.no_grad()
+def _where_it_exploded(model: nn.Module, x: Tensor) -> str:
+    """The first layer whose parameters or outputs are not finite, else the one with the largest norm."""
+    for name, p in model.named_parameters():
+        if not bool(p.isfinite().all()):
+            return f"{name} is not finite any more; lower the learning rate"
+    if not isinstance(model, RadNet):
+        return "all parameters are still finite; lower the learning rate"
+    norms = [float(F.double().norm(dim=-1).max()) for F in model.partial(x)[1:]]
+    worst = max(range(len(norms)), key=lambda i: math.inf if math.isnan(norms[i]) else norms[i])
+    return f"layer {worst + 1} has norms up to {norms[worst]:.3g}; lower the learning rate"
+
+
+def _reached(losses: list[float], target: float | None) -> bool:
+    return target is not None and bool(losses) and losses[-1] <= target
+
+
+def _check_arguments(
+    model: nn.Module, epochs: int, optimizer: Optimizer, every: int | None, every_seconds: float | None
+) -> None:
+    check_kind(model, nn.Module, "fit needs a module")
+    check_kind(optimizer, Optimizer, "fit needs a torch optimizer")
+    check_count("epochs", epochs)
+    for name, value in (("every", every), ("every_seconds", every_seconds)):
+        if value is not None and not value > 0:
+            raise InvalidValue(f"{name}={value!r}: must be positive")
+    own = {id(p) for p in model.parameters()}
+    if any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
+        raise InvalidValue("the optimizer holds parameters of another model; build it from model.parameters()")
