@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import radnet
-from radnet.compression.judging.exploring import near_jump
+from radnet.compression.judging.exploring import near_jump, norms_of
 from radnet.testing import (
     assert_commutes_with_rotations,
     assert_same_function,
@@ -145,13 +145,19 @@ def test_a_certificate_excuses_ill_conditioned_rows_and_says_so():
 
 
 def test_near_jump_looks_at_every_block_and_axis():
-    eps = 1e-6
-    rows = torch.tensor([[1.0 + 60e-6, 0.0, 2.0, 0.0], [1.0 + 70e-6, 0.0, 2.0, 0.0], [2.0, 0.0, 0.0, 1.0]])
-    assert near_jump(radnet.StepReLU(), rows[:, :2], eps).tolist() == [True, False, False]
-    assert near_jump(radnet.StepReLU(blocks=2), rows, eps).tolist() == [True, False, True]
-    assert near_jump(radnet.StepReLU(shift=1.0), 2 * rows[:, :2], eps).tolist() == [True, False, False]
-    assert near_jump(radnet.StepReLU(dim=1), rows[:, :2].unsqueeze(-1), eps).tolist() == [True, False, False]
-    assert not near_jump(radnet.Squash(), rows, eps).any()
+    def near(rho, v):
+        return near_jump(rho, norms_of(rho, v), 64e-6).reshape(len(v), -1).any(dim=1).tolist()
+
+    rows = torch.tensor([[1.0 + 60e-6, 0.0, 2.0, 0.0], [1.0 + 90e-6, 0.0, 2.0, 0.0], [2.0, 0.0, 0.0, 1.0]])
+    assert near(radnet.StepReLU(), rows[:, :2]) == [True, False, False]
+    assert near(radnet.StepReLU(blocks=2), rows) == [True, False, True]
+    assert near(radnet.StepReLU(shift=1.0), 2 * rows[:, :2]) == [False, False, False]
+    assert near(radnet.StepReLU(shift=1.0), rows[:, :2] + torch.tensor([1.0, 0.0])) == [True, False, False]
+    assert near(radnet.StepReLU(dim=1), rows[:, :2].unsqueeze(-1)) == [True, False, False]
+    assert not any(near(radnet.Squash(), rows))
+    eps = torch.finfo(torch.float64).eps
+    close = torch.tensor([1.0 + 60 * eps, 1.0 + 70 * eps], dtype=torch.float64)
+    assert near_jump(radnet.StepReLU(), close).tolist() == [True, False]
 
 
 def test_hooks_are_gone_after_a_verification():

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -40,6 +42,7 @@ class Call:
     args: tuple[Argument, ...]
     kwargs: Mapping[str, Argument] = dataclasses.field(default_factory=dict)
     what: str = "the given inputs"
+    other_axes: bool = False  # whether its tensors have another number of axes than the given ones
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Call:
         """The same call with every tensor changed.
@@ -145,6 +148,16 @@ def attributes(m: nn.Module) -> Iterator[tuple[str, Argument]]:
 _TORCHS_OWN = frozenset(vars(nn.Module()))
 
 
+_PLAIN = (bool, int, float, complex, str, bytes, torch.dtype, torch.device)
+
+
+def _slots(value: object) -> list[str]:
+    """The names of the slots of an object that hold something."""
+    slots = [getattr(cls, "__slots__", ()) for cls in type(value).__mro__]
+    names = [key for own in slots for key in ([own] if isinstance(own, str) else own)]
+    return [key for key in dict.fromkeys(names) if not key.startswith("__") and hasattr(value, key)]
+
+
 def _opened(name: str, value: Argument, depth: int) -> Iterator[tuple[str, Argument]]:
     """A value, or if it is a container what is in it."""
     if isinstance(value, Tensor | nn.Module) or depth == 0:
@@ -152,16 +165,21 @@ def _opened(name: str, value: Argument, depth: int) -> Iterator[tuple[str, Argum
     elif isinstance(value, Mapping):
         for key, part in value.items():
             yield from _opened(f"{name}[{key!r}]", part, depth - 1)
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | deque):
         names = getattr(value, "_fields", range(len(value)))
         for key, part in zip(names, value, strict=False):
             yield from _opened(f"{name}.{key}" if isinstance(key, str) else f"{name}[{key}]", part, depth - 1)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for f in dataclasses.fields(value):
             yield from _opened(f"{name}.{f.name}", getattr(value, f.name, None), depth - 1)
+    elif isinstance(value, complex):
+        yield name, torch.tensor(value, dtype=torch.complex128)
     elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type):
         for key, part in vars(value).items():
             yield from _opened(f"{name}.{key}", part, depth - 1)
+    elif hasattr(value, "__slots__") and not callable(value) and not isinstance(value, (type, *_PLAIN)):
+        for key in _slots(value):
+            yield from _opened(f"{name}.{key}", getattr(value, key), depth - 1)
     else:
         yield name, value
 
@@ -170,7 +188,11 @@ def _opened(name: str, value: Argument, depth: int) -> Iterator[tuple[str, Argum
 
 
 class Mode(TorchDispatchMode):
-    """Sees every operation while it lasts. Its own work is never compiled, so torch's compiler need not be imported."""
+    """Sees every operation while it lasts. Its own work is never compiled, so torch's compiler need not be imported.
+
+    Operations that draw random numbers draw them from a stream of ours, so that the numbers that others draw meanwhile,
+    in other threads too, are the ones they would have drawn.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -178,6 +200,41 @@ class Mode(TorchDispatchMode):
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
+
+    @staticmethod
+    def call(func: Argument, args: Argument, kwargs: Argument) -> Argument:
+        """Run one operation."""
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        with _CHANCE.lock:
+            before = torch.get_rng_state()
+            torch.set_rng_state(_CHANCE.state)
+            try:
+                return func(*args, **kwargs)
+            finally:
+                _CHANCE.state = torch.get_rng_state()
+                torch.set_rng_state(before)
+
+
+class _Chance:
+    """Where our own stream of random numbers is, for models that draw some."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.state = torch.Generator().manual_seed(0).get_state()
+
+
+_CHANCE = _Chance()
+
+
+class Unseen(Mode):
+    """Nothing but that."""
+
+    def __torch_dispatch__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
+        """Run one operation."""
+        return self.call(func, args, kwargs or {})
 
 
 class Float64(Mode):
@@ -196,9 +253,9 @@ class Float64(Mode):
         """Run one operation with the lengthened dtypes."""
         args, kwargs = (tuple(map(_longer, args)), {name: _longer(x) for name, x in (kwargs or {}).items()})
         if any(a.alias_info is not None for a in func._schema.arguments):
-            return func(*args, **kwargs)
+            return self.call(func, args, kwargs)
         args, kwargs = _lengthened(args), {name: _lengthened(x) for name, x in kwargs.items()}
-        return _lengthened(func(*args, **kwargs))
+        return _lengthened(self.call(func, args, kwargs))
 
 
 class Shaken(Mode):
@@ -222,7 +279,7 @@ class Shaken(Mode):
         self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
     ) -> Argument:
         """Run one operation and shake what it gives, unless that is its input or a view of it."""
-        out = func(*args, **(kwargs or {}))
+        out = self.call(func, args, kwargs or {})
         aliased = any(a.alias_info is not None for a in (*func._schema.arguments, *func._schema.returns))
         return out if aliased else self._shaken(out)
 
@@ -273,7 +330,7 @@ def run(
     with torch.set_grad_enabled(gradients), restored(model) if restore else contextlib.nullcontext():
         before, plain = _state(model), _plain(model)
         with contextlib.ExitStack() as stack:
-            for mode in modes:
+            for mode in modes or (Unseen(),):
                 stack.enter_context(mode)
             output = model(*call.args, **call.kwargs)
         found = dict(_opened("output", output, _DEEPEST))

@@ -1,4 +1,4 @@
-"""What stands in a small model where a norm layer was whose neighbours have taken over a part of it."""
+"""What a small model has that its original had not: what is left of norm layers, and a guard for other inputs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..activations import RadialActivation
+from ..errors import InvalidValue
 
 
 class FoldedBatchNorm(nn.Identity):
@@ -90,3 +91,37 @@ class RMSRescaling(RadialActivation):
     def extra_repr(self) -> str:
         """n and eps."""
         return f"n={self.n}, eps={self.eps}"
+
+
+class AxesGuard:
+    """Refuses inputs with another number of axes than a model was compressed for; a forward pre-hook.
+
+    An unbatched picture is another function of many models: what were channels are rows then. Where `compress` finds
+    that the small model is not the same there, it says so and leaves this on the small model.
+
+    Parameters
+    ----------
+    axes : int
+        Of the first tensor among the inputs.
+
+    Examples
+    --------
+    >>> layer = nn.Identity()
+    >>> _ = layer.register_forward_pre_hook(AxesGuard(2))
+    >>> layer(torch.ones(3))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    radnet.errors.InvalidValue: Identity was compressed for inputs of 2 axes and got 1: there the original is ...
+    """
+
+    def __init__(self, axes: int) -> None:
+        self.axes = axes
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
+        """Look at the first tensor."""
+        x = next((x for x in args if isinstance(x, Tensor)), None)
+        if x is not None and x.ndim != self.axes:
+            raise InvalidValue(
+                f"{type(module).__name__} was compressed for inputs of {self.axes} axes and got {x.ndim}: there the "
+                "original is another function"
+            )

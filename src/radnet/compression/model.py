@@ -97,8 +97,7 @@ class ModelCompression(Generic[ModelT]):
         call = Call(tuple(self.inputs))
         batch = call.with_rows(torch.arange(rows) % call.rows, "").mapped(torch.clone).args
         original, network = (copied(m, torch.clone) for m in (self.original, self.network))
-        with torch.random.fork_rng(devices=[]):
-            a, b = interleaved_times(lambda: original(*batch), lambda: network(*batch))
+        a, b = interleaved_times(lambda: original(*batch), lambda: network(*batch))
         return timed_row(rows, a, b)
 
 
@@ -119,7 +118,7 @@ def multiply_adds(model: nn.Module, inputs: Sequence[Argument]) -> int:
     30
     """
     twin = copied(model, torch.clone)
-    with _counting(twin) as counts, torch.random.fork_rng(devices=[]):
+    with _counting(twin) as counts:
         run(twin, Call(tuple(inputs)))
     return sum(counts)
 

@@ -28,6 +28,7 @@ from .chain import qr_compress
 from .following import Follower
 from .judging.certificate import Certificate
 from .judging.exploring import Explored, Explorer
+from .layers import AxesGuard
 from .model import ModelCompression
 from .operations.ends import Input
 from .picture import Edge
@@ -99,6 +100,9 @@ def compress_any(wish: Wish[ModelT]) -> ModelCompression[ModelT]:
         except InvalidValue as error:  # where it differs the model may do something else: follow it there too
             if not _knows_more(follower):
                 raise _blamed(error, wish, follower, as_stored) from error
+    if certificate.limits:
+        first = next(x for x in wish.call.args if isinstance(x, Tensor))
+        smaller.network.register_forward_pre_hook(AxesGuard(first.ndim))
     return ModelCompression(
         smaller.network,
         certificate,

@@ -65,7 +65,7 @@ class Recorder(Mode):
     ) -> Argument:
         """Note one operation and run it."""
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
+        out = self.call(func, args, kwargs)
         name = str(func)
         if self.muted:
             return out
@@ -252,7 +252,7 @@ class Writes(Mode):
         """Note what one operation writes into, and run it."""
         kwargs = kwargs or {}
         self.storages.update(storage_of(x) for x in written_arguments(func, args, kwargs))
-        return func(*args, **kwargs)
+        return self.call(func, args, kwargs)
 
     def taken(self) -> set[int]:
         """What was written into since the last time."""

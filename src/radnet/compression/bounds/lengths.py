@@ -116,19 +116,12 @@ def positions(shape: Sequence[int], rows: int | None, axis: int | None) -> float
 
 def times_seen(m: ConvNd, space: Sequence[int]) -> int:
     """The most windows and taps through which a convolution sees one position."""
-    kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(space) - 1]
-    same = kind(
-        1,
-        1,
-        m.kernel_size,  # type: ignore[arg-type]
-        m.stride,  # type: ignore[arg-type]
-        m.padding,  # type: ignore[arg-type]
-        m.dilation,  # type: ignore[arg-type]
-        bias=False,
-        padding_mode=m.padding_mode,
-        dtype=torch.float64,
-    )
-    nn.init.ones_(same.weight)
+    ones = torch.ones(1, 1, *m.kernel_size, dtype=torch.float64)
+
+    def same(z: Tensor) -> Tensor:
+        seen: Tensor = m._conv_forward(z, ones, None)
+        return seen
+
     return round(float(gradient_of_sum(same, (1, 1, *space)).max()))
 
 

@@ -48,6 +48,9 @@ class Certificate:
         The other inputs that were compared: other scales, numbers of rows, lengths, arguments.
     failures : tuple of str
         Where and by how much the functions differ.
+    limits : tuple of str
+        Inputs with another number of axes than the given ones, with which the original does something else: a model
+        that `compress` gives back refuses them.
     """
 
     rows: int
@@ -68,6 +71,7 @@ class Certificate:
     judged_in: str = "float64"
     tried: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
 
     @property
     def lossless(self) -> bool:
@@ -92,6 +96,10 @@ class Certificate:
         lines += [f"  {failure}" for failure in self.failures[:3]]
         if self.tried:
             lines.append(f"  judged too: {', '.join(self.tried)}")
+        if self.limits:
+            lines.append(
+                f"  only for inputs with as many axes as the given ones: others ({', '.join(self.limits)}) are refused"
+            )
         if self.judged_in != "float64":
             lines.append(f"  the models do not run in float64, so equality is judged in {self.judged_in}")
         if self.rows_ill_conditioned:

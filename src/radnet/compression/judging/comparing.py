@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sized
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,9 @@ from ...measuring import AGREEMENT, DRAWS, TIMES_CONDITIONING, ULPS, Gap, as_row
 from ...running import Precision, Ran, Shaken, copied, run
 from .exploring import Nudges, Tried
 
+#: where every row is at a jump, this share of them has to agree, and none may be off by more than so many times the
+#: largest number that is there
+MOST, FAR = 0.75, 4.0
 #: rows at a jump tell something only if this share of their size is more than they may differ by
 LOOSE = 0.25
 
@@ -34,6 +38,8 @@ class Judge:
         self.judged = self.excused = 0
         self.failures: list[str] = []
         self.differ: list[Tried] = []  # the calls at which the two are not the same
+        self.seen: set[str] = set()  # outputs that were judged somewhere
+        self.limits: list[str] = []  # calls with another number of axes at which they are not
         self.last: dict[str, Tensor] = {}
 
     def compare(self, tried: Tried) -> Compared:
@@ -46,10 +52,13 @@ class Judge:
             return self._compare(tried)
         noted = len(self.failures), len(self.differ), self.judged
         found = self._compare(tried._replace(at_jump=torch.zeros_like(tried.at_jump)))
-        del self.failures[noted[0] :], self.differ[noted[1] :]
+        sizes = [float(gap.scale.max()) for gap in found.gaps.values() if gap.scale.numel()]
+        far = [bool((gap.rows > FAR * max(sizes)).any()) for gap in found.gaps.values()] if sizes else []
+        if not any(far):  # nothing that a jump does is larger than what is there
+            del self.failures[noted[0] :], self.differ[noted[1] :]
         agree = int((~found.failed & ~found.loose).sum())
-        self.judged = noted[2] + (agree if 2 * agree > tried.call.rows else 0)
-        return found._replace(failed=found.broken)
+        self.judged = noted[2] + (agree if agree >= MOST * tried.call.rows else 0)
+        return found._replace(failed=found.failed if any(far) else found.broken)
 
     def _compare(self, tried: Tried) -> Compared:
         call, rows = tried.call, tried.call.rows
@@ -57,7 +66,11 @@ class Judge:
         self.last = self.last or other.tensors  # of the given inputs, which come first
         gaps = gaps_of(tried.ran, other)
         allowed = {name: ULPS * self.eps * gap.scale for name, gap in gaps.items()}
-        beyond = {name: self._judged(gap, tried.at_jump) & ~(gap.rows <= allowed[name]) for name, gap in gaps.items()}
+        judged = {name: self._judged(gap, tried.at_jump) for name, gap in gaps.items()}
+        self.seen |= {
+            name for name, rows_judged in judged.items() if bool(rows_judged.any()) or not rows_judged.numel()
+        }
+        beyond = {name: judged[name] & ~(gap.rows <= allowed[name]) for name, gap in gaps.items()}
         open_rows = torch.zeros(rows, dtype=torch.bool)
         if any(bool(b.any()) for b in beyond.values()):
             beyond, allowed, open_rows = self._excuse(tried, gaps, beyond, allowed)
@@ -161,6 +174,10 @@ def gaps_of(a: Ran, b: Ran) -> dict[str, Gap]:
         y = b.found[name]
         if isinstance(x, float) and isinstance(y, float):
             x, y = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
+        if not isinstance(x, (Tensor, *_PLAIN)) and isinstance(x, Iterable | Sized):
+            raise InvalidValue(
+                f"{name} is a {type(x).__name__}, which cannot be opened; return lists, tuples or dictionaries"
+            )
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             found[name] = _exactly(bool(type(x) is type(y) and (x is y or _equal(x, y))))
             continue
@@ -176,8 +193,11 @@ def gaps_of(a: Ran, b: Ran) -> dict[str, Gap]:
     return found
 
 
+_PLAIN = (bool, int, float, str, bytes, torch.Size, torch.dtype, torch.device)
+
+
 def _equal(x: object, y: object) -> bool:
-    if not isinstance(x, bool | int | str | bytes | torch.Size | torch.dtype | torch.device):
+    if not isinstance(x, _PLAIN):
         return True  # an object without numbers that we could open
     return bool(x == y)
 

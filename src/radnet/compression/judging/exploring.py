@@ -30,6 +30,7 @@ from .variations import (
     LADDER,
     lengths_of,
     mixtures,
+    numbers_in_code,
     other_arguments,
     other_inputs,
     unusual_inputs,
@@ -146,7 +147,7 @@ class Explorer:
         for other in self._others(call, found.base, data, arguments) if exact else ():
             self._try(found, other)
         for other in unusual_inputs(found.base) if exact and not data else ():
-            self._try(found, other, keep=False)
+            self._try(found, other, keep=other.other_axes)
         return found
 
     def _check_no_chance(self, call: Call) -> None:
@@ -191,19 +192,20 @@ class Explorer:
     def climb(self, found: Explored) -> None:
         """Try many numbers of rows and lengths: for models that ask for them in ways torch.fx cannot see."""
         start, effort = time.perf_counter(), 0
-        for call in self._ladder(found.base):
+        for call in self._ladder(self.model, found.base):
             if effort > EFFORT or time.perf_counter() - start > PATIENCE:
                 break
             effort += self._try(found, call, keep=False)
 
     @staticmethod
-    def _ladder(base: Call) -> Iterator[Call]:
+    def _ladder(model: nn.Module, base: Call) -> Iterator[Call]:
         numbers = sum(x.numel() for x in base.tensors)
-        for k in LADDER:
+        asked = {k + d for k in numbers_in_code(model) for d in (0, 1)}
+        for k in sorted({*LADDER, *asked}):
             if k * numbers <= LARGEST * base.rows:
                 yield with_rows(base, k)
         for n in lengths_of(base):
-            for k in sorted({n - 1, 2 * n + 1, 3 * n, *LADDER} - {-1, 0}):
+            for k in sorted({n - 1, 2 * n + 1, 3 * n, *LADDER, *asked} - {-1, 0}):
                 if n and numbers * (k / n) ** 2 <= LARGEST:
                     yield from with_lengths(base, n, k)
 
@@ -215,7 +217,9 @@ class Explorer:
             return 0
         if keep:
             found.others.append(tried)
-        if tried.log in found.logs:
+        if (
+            tried.log in found.logs or call.other_axes
+        ):  # with other axes it may differ: then it is refused, not followed
             return len(tried.log)
         looped = loops(found.logs[0], tried.log)
         found.looped |= looped

@@ -15,11 +15,10 @@ from ...running import Argument, Call
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Models may draw random numbers, which are put back; settings that would get in the way do not hold meanwhile."""
+    """Settings that would get in the way do not hold meanwhile. (Random numbers: see `radnet.running.Mode`.)"""
     elsewhere = torch.get_default_device().type != "cpu"
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))  # its tensors can neither be versioned nor written into
-        stack.enter_context(torch.random.fork_rng(devices=[]))
         if elsewhere:
             stack.enter_context(torch.device("cpu"))
         yield

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ...errors import InvalidType, InvalidValue
 from ...measuring import as_rows, differences, nudged
-from ...running import Argument, Precision, Ran, Shaken, as_float64, copied, run, with_same_parameters
+from ...running import Argument, Call, Precision, Ran, Shaken, as_float64, copied, run, with_same_parameters
 from .certificate import Certificate
 from .comparing import Judge, gaps_of, of_call
 from .exploring import Explored, Explorer, Nudges, Tried, shapes_tried
@@ -144,6 +144,8 @@ def _certificate(
         )
     for tried in (*drawn_anew(given), *explored.others):
         _judge_another(judging, tried, given.at_jump, failed, broken)
+    unseen = sorted(found.gaps.keys() - judging.seen) if judging.judged else []
+    judging.failures += [f"{name} was never judged: a row was at a jump of an activation each time" for name in unseen]
     F = as_stored if as_stored is not None else run(copied(judging.original, torch.clone), given.call)
     own = _in_own_dtype(judging, F, run(shipped, given.call), given)
     floats = [name for name, x in given.ran.tensors.items() if x.is_floating_point() or x.is_complex()]
@@ -167,16 +169,23 @@ def _certificate(
         judged_in="float64" if explored.precision.float64 else _name(own.dtype),
         tried=tuple(shapes_tried(explored)),
         failures=tuple(judging.failures),
+        limits=tuple(judging.limits),
     )
 
 
 def _judge_another(judging: Judge, tried: Tried, at_jump: Tensor, failed: Tensor, broken: Tensor) -> None:
     """Compare another call; rows that were drawn anew count for those in whose place they are."""
+    noted = len(judging.failures), len(judging.differ)
     try:
         found = judging.compare(tried)
     except Exception as error:  # it runs on these inputs, the other does not
         judging.failures.append(f"the other model fails at {tried.call.what} ({type(error).__name__}: {error})")
         judging.differ.append(tried)
+        found = None
+    if tried.call.other_axes and len(judging.failures) > noted[0]:  # the small model will refuse such inputs
+        del judging.failures[noted[0] :], judging.differ[noted[1] :]
+        judging.limits.append(tried.call.what)
+    if found is None:
         return
     if tried.call.what == REDRAWN:
         failed[at_jump] |= found.failed
@@ -227,6 +236,7 @@ def _drawn_anew(explorer: Explorer, given: Tried, nudges: Nudges | None = None) 
     """Rows that came near a jump, a little elsewhere; as long as some of them are still there, again."""
     if not bool(given.at_jump.any()):
         return []
+    away = (~given.at_jump).nonzero()[:, 0]
     index = given.at_jump.nonzero()[:, 0]
     for _ in range(4):
         call = redrawn(given.call, index, explorer.generator, REDRAWN)
@@ -238,7 +248,15 @@ def _drawn_anew(explorer: Explorer, given: Tried, nudges: Nudges | None = None) 
             return []
         if not bool(tried.at_jump.any()):
             break
-    return [tried]
+    return [tried, *_without_jumps(explorer, given.call, away)]
+
+
+def _without_jumps(explorer: Explorer, call: Call, away: Tensor) -> list[Tried]:
+    """The rows that are away from all jumps alone: there outputs can be judged that have other rows."""
+    try:
+        return [explorer.recorded(call.with_rows(away, "the rows away from jumps"))] if len(away) else []
+    except Exception:
+        return []
 
 
 def _largest(tensors: Iterable[Tensor]) -> float:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import types
 from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ...running import Argument, Call
 
+#: words and numbers in the code of a model that are tried, and how long a word may be
+MOST_CONSTANTS, LONGEST_WORD = 24, 40
 #: so many rows are judged at least, given and other ones together, if they have so few numbers
 ENOUGH, CHEAP = 128, 2**15
 #: what scaled rows are multiplied by, in turns with fresh normal rows and rows of zeros
@@ -137,7 +142,9 @@ def unusual_inputs(call: Call) -> Iterator[Call]:
     yield dataclasses.replace(gaps, what="memory with gaps")
     rows = call.rows
     flat = call.mapped(lambda x: x[0] if x.ndim > 1 and len(x) == rows else x)
-    yield dataclasses.replace(flat, what="one axis fewer")
+    yield dataclasses.replace(flat, what="one axis fewer", other_axes=True)
+    front = call.mapped(lambda x: torch.stack([x, x]) if x.ndim else x)
+    yield dataclasses.replace(front, what="one axis in front", other_axes=True)
     for k, x in enumerate(call.args):
         if isinstance(x, list | tuple) and x:
             for other in ([*x, x[-1]], [*x, *x, x[0]], list(x[:-1])):
@@ -146,28 +153,75 @@ def unusual_inputs(call: Call) -> Iterator[Call]:
 
 
 def other_arguments(model: nn.Module, call: Call, generator: torch.Generator) -> Iterator[Call]:
-    """Calls with arguments that were left out: other numbers and words, the other truth value, masks, more inputs."""
+    """Calls with other arguments, given or left out: numbers, words, the other truth value, masks, more inputs."""
     names = list(inspect.signature(model.forward).parameters.items())
-    positional = [name for name, p in names if p.kind is not p.VAR_POSITIONAL]
-    given = {*positional[: len(call.args)], *call.kwargs}
-    words = _words(model)
+    positional = [name for name, p in names if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    given = {**dict(zip(positional, call.args, strict=False)), **call.kwargs}
+    constants = _constants(model)
     for name, p in names:
         if p.kind is p.VAR_POSITIONAL and call.args:
             for more in (1, 2):
                 yield Call((*call.args, *[call.args[-1]] * more), call.kwargs, f"{more} more inputs")
         elif p.kind is p.VAR_KEYWORD:
-            for word in words:
-                yield Call(call.args, {**call.kwargs, word: call.args[0] if call.args else True}, f"{word}=")
-        elif name not in given and p.default is not p.empty:
-            for value in _other_values(p.default, call, generator, words, _widths(model)):
+            for word in constants.words:
+                for value in (True, call.args[0]) if call.args else (True,):
+                    said = "" if isinstance(value, Tensor) else str(value)
+                    yield Call(call.args, {**call.kwargs, word: value}, f"{word}={said}")
+        elif (name in given and not isinstance(given[name], Tensor)) or (
+            name not in given and p.default is not p.empty
+        ):
+            now = given.get(name, p.default)
+            for value in _other_values(now, call, generator, constants, _widths(model)):
                 shown = tuple(value.shape) if isinstance(value, Tensor) else value
-                yield Call(call.args, {**call.kwargs, name: value}, f"{name}={shown}")
+                yield _with_argument(call, positional, name, value, f"{name}={shown}")
+        elif isinstance(given.get(name), Tensor) and p.default is None:
+            yield _with_argument(call, positional, name, None, f"{name}=None")
 
 
-def _words(model: nn.Module) -> list[str]:
-    """The words in the code of a model's forward: what an argument may be compared with."""
-    code = getattr(getattr(model.forward, "__func__", model.forward), "__code__", None)
-    return [c for c in code.co_consts or () if isinstance(c, str) and c.isidentifier()] if code is not None else []
+def _with_argument(call: Call, positional: list[str], name: str, value: Argument, what: str) -> Call:
+    """The call with another value for one of its arguments, given by its place or by its name."""
+    at = positional.index(name) if name in positional else len(call.args)
+    if at < len(call.args):
+        return Call((*call.args[:at], value, *call.args[at + 1 :]), call.kwargs, what)
+    return Call(call.args, {**call.kwargs, name: value}, what)
+
+
+class Constants(NamedTuple):
+    """Words and numbers in the code of a model's own methods: what arguments and lengths may be compared with."""
+
+    words: list[str]
+    numbers: list[float]
+
+
+def _constants(model: nn.Module) -> Constants:
+    words: dict[str, None] = {}
+    numbers: dict[float, None] = {}
+    for cls in {type(m): None for m in model.modules() if not type(m).__module__.startswith(("torch.", "radnet."))}:
+        for method in vars(cls).values():
+            for c in _in_code(getattr(method, "__code__", None)):
+                if isinstance(c, str) and 0 < len(c) <= LONGEST_WORD and c != method.__doc__:
+                    words[c] = None
+                elif isinstance(c, int | float) and not isinstance(c, bool):
+                    numbers[c] = None
+    return Constants(list(words)[:MOST_CONSTANTS], list(numbers)[:MOST_CONSTANTS])
+
+
+def _in_code(code: object) -> Iterator[object]:
+    """The constants of a function, of those inside it, and in its tuples and sets."""
+    todo = [code]
+    while todo:
+        c = todo.pop()
+        if isinstance(c, types.CodeType):
+            todo += c.co_consts
+        elif isinstance(c, tuple | frozenset):
+            todo += c
+        else:
+            yield c
+
+
+def numbers_in_code(model: nn.Module) -> list[int]:
+    """Whole numbers in a model's own code: lengths that its forward may compare with."""
+    return sorted({int(k) for k in _constants(model).numbers if k == int(k) and 1 < k <= 2**12})
 
 
 def _widths(model: nn.Module) -> list[int]:
@@ -176,17 +230,25 @@ def _widths(model: nn.Module) -> list[int]:
 
 
 def _other_values(
-    default: object, call: Call, generator: torch.Generator, words: list[str], widths: list[int]
+    now: object, call: Call, generator: torch.Generator, constants: Constants, widths: list[int]
 ) -> Iterator[Argument]:
-    if isinstance(default, bool):
-        yield not default
-    elif isinstance(default, int):
-        yield from sorted({0, 1, 2, default - 1, default + 1} - {default, -1})
-    elif isinstance(default, float):
-        yield from (0.0, -default, 2 * default + 1)
-    elif isinstance(default, str):
-        yield from (word for word in words if word != default)
-    elif default is None:
+    """Values that an argument may have instead of the one it has now."""
+    if isinstance(now, bool):
+        yield not now
+    elif isinstance(now, Enum):
+        yield from (member for member in type(now) if member is not now)
+    elif isinstance(now, int):
+        near = {k + d for k in constants.numbers if k == int(k) and abs(k) < 2**12 for d in (0, 1)}
+        yield from sorted({0, 1, 2, now - 1, now + 1, *range(3, 9), *map(int, near)} - {now, -1})
+    elif isinstance(now, float):
+        yield from dict.fromkeys(
+            (0.0, -now, 2 * now + 1, *(float(k) for k in constants.numbers), *(2.0 * k for k in constants.numbers))
+        )
+    elif isinstance(now, str):
+        yield from (word for word in constants.words if word != now)
+    elif isinstance(now, tuple) and not any(isinstance(x, Tensor) for x in now):
+        yield from ((), (0,), (1,), (0, 1))
+    elif now is None:
         x = next((x for x in call.tensors if x.ndim), None)
         if x is not None:
             shapes = [(len(x),), (len(x), 1), (*x.shape[:-1], 1), tuple(x.shape[:-1]), tuple(x.shape)]
@@ -195,4 +257,4 @@ def _other_values(
                 drawn = torch.rand(shape, generator=generator, device=generator.device).to(x.device)
                 yield drawn.to(x.dtype) if x.is_floating_point() else drawn
                 yield drawn > 0.5
-        yield from (True, 1, *words)
+        yield from (True, 1, 0.3, *constants.words)

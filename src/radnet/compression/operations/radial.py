@@ -15,7 +15,7 @@ from ..bounds.sizes import Sizes
 from ..program import Operation, Step
 from ..spaces.features import Entries, Feature
 from ..spaces.follow import Analysis, Rescaled, blocks_of, cumulated
-from ..spaces.ranks import Columns
+from ..spaces.ranks import Columns, span_basis
 from ..spaces.spans import AffineSet, Lazy, Part, stacked
 
 
@@ -69,16 +69,23 @@ class Radial(Operation):
 
 
 def _rescaled(span: AffineSet, bounds: Entries, source: Hashable, lengths: bool) -> AffineSet:
-    """What comes out of a radial activation with blocks between the bounds: in each the span of what arrives."""
+    """What comes out of a radial activation with blocks between the bounds: in each the span of what arrives.
+
+    Unless lengths matter it is kept by an orthonormal basis, which is exact: in the coordinates that the small model
+    will have there, nothing is left of how the directions were computed. So rounding does not pile up with the depth.
+    """
     if span.is_full and not lengths:
         return AffineSet.everything(span.n, source)
     pieces = []
     for k, (a, b) in enumerate(itertools.pairwise(bounds)):
         rows = slice(int(a), int(b))
         part = Part(rows.stop - rows.start)
-        if lengths or not span.fills(rows):
+        if lengths:
             columns: Columns = span.at(rows, constant=True)
             part = Part(part.rows, columns.M, size=columns.size).thinned(lengths)
+        elif not span.fills(rows):
+            U = span_basis(span.at(rows, constant=True)).U
+            part = part if U is None else Part(part.rows, U, basis=U)
         pieces.append(AffineSet(part.rows, None, {(source, k): part}))
     if all(piece.is_full for piece in pieces) and not lengths:
         return AffineSet.everything(span.n, source)

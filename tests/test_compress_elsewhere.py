@@ -1,0 +1,288 @@
+"""The same function elsewhere: other numbers of axes, other arguments, deep chains; and nobody else is disturbed."""
+
+import copy
+import enum
+import pickle
+import threading
+from collections import deque
+
+import pytest
+import torch
+from torch import nn
+
+import radnet
+
+
+def normal(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def wide(*layers):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(layer() if callable(layer) and not isinstance(layer, nn.Module) else layer for layer in layers)
+    )
+    return model.double().eval()
+
+
+class MeanOfRows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.rho, self.b = nn.Linear(4, 64), radnet.Squash(), nn.Linear(64, 2)
+
+    def forward(self, x):
+        h = self.a(x)
+        return self.b(self.rho(h + h.mean(1, keepdim=True)))
+
+
+# --- numbers of axes
+
+PICTURES = {
+    "conv2d": lambda: (nn.Conv2d(2, 40, 3), radnet.Squash(dim=1), nn.Conv2d(40, 2, 1)),
+    "conv1d and a pool": lambda: (nn.Conv1d(2, 40, 3), radnet.Squash(dim=1), nn.AvgPool1d(2), nn.Conv1d(40, 2, 1)),
+    "transposed": lambda: (nn.ConvTranspose1d(2, 40, 2), radnet.RadialSigmoid(dim=1), nn.Conv1d(40, 2, 1)),
+    "mean of rows": lambda: (MeanOfRows(),),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "other"),
+    [
+        ("conv2d", (8, 2, 6, 6), (2, 6, 6)),
+        ("conv1d and a pool", (8, 2, 11), (2, 11)),
+        ("transposed", (8, 2, 7), (2, 7)),
+        ("mean of rows", (8, 5, 4), (3, 4)),
+    ],
+)
+def test_inputs_with_fewer_axes_are_the_same_or_refused(name, given, other):
+    torch.manual_seed(0)
+    model = nn.Sequential(*PICTURES[name]()).double().eval()
+    c = radnet.compress(model, normal(*given))
+    assert c.certificate.lossless
+    assert sum(p.numel() for p in c.network.parameters()) < sum(p.numel() for p in model.parameters())
+    assert c.certificate.limits
+    assert "only for inputs with as many axes as the given ones" in c.report()
+    model(normal(*other))  # the original takes them
+    for network in (c.network, copy.deepcopy(c.network), pickle.loads(pickle.dumps(c.network))):
+        with pytest.raises(
+            radnet.RadNetError, match=rf"was compressed for inputs of {len(given)} axes and got {len(other)}"
+        ):
+            network(normal(*other))
+    x = normal(*given, seed=1)
+    assert torch.allclose(c.network(x), model(x), rtol=0, atol=1e-12)
+    assert torch.export.export(c.network, (x,)).module()(x).shape == model(x).shape
+
+
+def test_an_unbatched_example_does_not_speak_for_batches():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 32), radnet.Squash(dim=0), nn.Linear(32, 2)).double()
+    c = radnet.compress(model, normal(4))
+    with pytest.raises(radnet.RadNetError, match="compressed for inputs of 1 axes and got 2"):
+        c.network(normal(5, 4))
+
+
+def test_where_the_number_of_axes_does_not_matter_nothing_is_refused():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 32), radnet.Squash(), nn.Linear(32, 2)).double()
+    c = radnet.compress(model, normal(6, 4))
+    assert (c.certificate.limits, len(c.network._forward_pre_hooks)) == ((), 0)
+    for shape in ((4,), (3, 4), (2, 3, 4), (2, 2, 3, 4)):
+        assert torch.allclose(c.network(normal(*shape)), model(normal(*shape)), rtol=0, atol=1e-12)
+
+
+# --- arguments
+
+
+class Kind(enum.Enum):
+    A = 1
+    B = 2
+
+
+class Options(nn.Module):
+    """Does something pointwise if an argument says so, which a change of basis does not survive."""
+
+    def __init__(self, decide):
+        super().__init__()
+        self.a, self.rho, self.b, self.decide = nn.Linear(4, 48), radnet.Squash(), nn.Linear(48, 2), decide
+
+    def finish(self, h, pointwise):
+        return self.b(self.rho(h.abs() if pointwise else h))
+
+    def forward(self, x, option=None, **flags):
+        h = self.a(x)
+        if self.decide == "word" and option == "some-thing else":
+            return self.b(self.rho(h.abs()))
+        if self.decide == "number" and option is not None and option > 17:
+            return self.b(self.rho(h.abs()))
+        return self.finish(h, {
+            "flag": lambda: bool(flags.get("pointwise")),
+            "enum": lambda: option is Kind.B,
+            "truth": lambda: option is True,
+        }.get(self.decide, lambda: False)())  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("decide", "given", "other"),
+    [
+        ("truth", (False,), {"option": True}),
+        ("truth", (None,), {"option": True}),
+        ("enum", (Kind.A,), {"option": Kind.B}),
+        ("word", ("plain",), {"option": "some-thing else"}),
+        ("number", (1,), {"option": 18}),
+        ("number", (1.0,), {"option": 18.0}),
+        ("flag", (), {"pointwise": True}),
+    ],
+)
+def test_arguments_that_are_given_are_varied_as_well(decide, given, other):
+    torch.manual_seed(0)
+    model, x = Options(decide).double().eval(), normal(20, 4)
+    c = radnet.compress(model, (x, *given))
+    assert torch.allclose(c.network(x, *given), model(x, *given), rtol=0, atol=1e-12)
+    assert torch.allclose(c.network(x, **other), model(x, **other), rtol=0, atol=1e-12)
+
+
+class Rows(nn.Module):
+    """Another function for one number of rows."""
+
+    def __init__(self, number, above):
+        super().__init__()
+        self.a, self.rho, self.b = nn.Linear(4, 48), radnet.Squash(), nn.Linear(48, 2)
+        self.rows = (lambda n: n > 700) if above else (lambda n: n == 77)
+
+    def forward(self, x):
+        h = self.a(x)
+        if (x.shape[0] > 700) if self.rows(10**6) else (len(x) == 77):
+            h = h.abs()
+        return self.b(self.rho(h))
+
+
+@pytest.mark.parametrize(("above", "rows"), [(True, 701), (False, 77)])
+def test_numbers_in_the_code_of_a_model_are_tried_as_numbers_of_rows(above, rows):
+    torch.manual_seed(0)
+    model = Rows(rows, above).double().eval()
+    c = radnet.compress(model, normal(10, 4))
+    assert torch.allclose(c.network(normal(rows, 4)), model(normal(rows, 4)), rtol=0, atol=1e-12)
+
+
+# --- depth
+
+
+@pytest.mark.parametrize("depth", [20, 60])
+def test_a_deep_chain_has_the_widths_of_the_paper_whoever_builds_it(depth):
+    net = radnet.RadNet((4, *[32] * depth, 2), "squash", generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for layer in net.layers:
+            layer.bias.normal_(std=0.3)
+    parts = [part for pair in zip(net.layers, net.rescalings, strict=True) for part in pair]
+    c = radnet.compress(nn.Sequential(*parts), torch.randn(32, 4))
+    assert [space.after for space in c.spaces] == list(radnet.reduced_widths(net.widths)[1:])
+
+
+# --- verify
+
+
+class Embedded(nn.Module):
+    """Tokens of given norms through Step-ReLU, the output one for each position of a sequence, or one number."""
+
+    def __init__(self, norms, finish, off=0.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.rho, self.head = nn.Embedding(len(norms), 4), radnet.StepReLU(), nn.Linear(4, 3)
+        self.finish, self.off = finish, off
+        with torch.no_grad():
+            self.table.weight.copy_(nn.functional.normalize(torch.randn(len(norms), 4)) * torch.tensor(norms)[:, None])
+
+    def forward(self, tokens):
+        return self.finish(self.head(self.rho(self.table(tokens))) + self.off)
+
+
+@pytest.mark.parametrize(
+    "finish", [lambda y: y.transpose(0, 1), lambda y: y.mean()], ids=["sequence first", "a number"]
+)
+def test_outputs_that_have_other_rows_are_judged_though_a_row_is_at_a_jump(finish):
+    norms = [1.0, *[2.0 + 0.1 * k for k in range(9)]]
+    a, b = Embedded(norms, finish), Embedded(norms, finish, off=100.0)
+    tokens = torch.arange(10).repeat(3).reshape(10, 3)
+    assert radnet.verify(a, copy.deepcopy(a), tokens).lossless
+    assert not radnet.verify(a, b, tokens).lossless
+
+
+def test_where_every_row_is_at_a_jump_most_have_to_agree_and_none_may_be_far_off():
+    norms = [1 + 2e-7] * 10
+    a = Embedded(norms, lambda y: y)
+    tokens = torch.arange(100).reshape(100, 1) % 10
+    assert radnet.verify(a, copy.deepcopy(a), tokens).lossless
+    for wrong, share in ((1e6, 0.1), (0.3, 0.4)):
+        finish = lambda y, wrong=wrong, share=share: y + wrong * (torch.arange(len(y)) < share * len(y))[:, None, None]  # noqa: E731
+        assert not radnet.verify(a, Embedded(norms, finish), tokens).lossless
+
+
+class Holder:
+    __slots__ = ("held",)
+
+    def __init__(self, held):
+        self.held = held
+
+
+class Gives(nn.Module):
+    def __init__(self, put, factor):
+        super().__init__()
+        self.layer, self.put, self.factor = nn.Linear(3, 3), put, factor
+        nn.init.ones_(self.layer.weight)
+
+    def forward(self, x):
+        return x, self.put(self.factor * self.layer(x))
+
+
+@pytest.mark.parametrize(
+    "put", [lambda y: deque([y]), Holder, lambda y: Holder([y]), lambda y: complex(float(y.sum()), 1.0)]
+)
+def test_outputs_are_compared_wherever_they_are_held(put):
+    x = torch.randn(6, 3)
+    a, b = (copy.deepcopy(Gives(put, factor)) for factor in (1.0, -2.0))
+    b.layer = a.layer
+    assert radnet.verify(a, copy.deepcopy(a), x).lossless
+    assert not radnet.verify(a, b, x).lossless
+
+
+@pytest.mark.parametrize("put", [lambda y: {y}, lambda y: [[[[[[[[y]]]]]]]]])
+def test_outputs_that_cannot_be_opened_are_said_to_be_so(put):
+    a = Gives(put, 1.0)
+    with pytest.raises(radnet.RadNetError, match="which cannot be opened; return lists, tuples or dictionaries"):
+        radnet.verify(a, copy.deepcopy(a), torch.randn(6, 3))
+
+
+# --- nobody else is disturbed
+
+
+def test_random_numbers_that_another_thread_draws_are_its_own():
+    model, x = wide(nn.Linear(4, 32), radnet.Squash(), nn.Linear(32, 2)), normal(16, 4)
+    stop = threading.Event()
+
+    def work():
+        while not stop.is_set():
+            radnet.compress(model, x)
+            radnet.verify(model, model, x)
+
+    before = torch.get_rng_state()
+    thread = threading.Thread(target=work)
+    try:
+        torch.manual_seed(5)
+        alone = torch.cat([torch.rand(1) for _ in range(400)])
+        torch.manual_seed(5)
+        thread.start()
+        beside = torch.cat([torch.rand(1) for _ in range(400) if not stop.wait(0.005)])
+    finally:
+        stop.set()
+        thread.join()
+        torch.set_rng_state(before)
+    assert torch.equal(alone, beside)
+
+
+def test_a_model_that_draws_is_refused_and_changes_no_generator():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+    model[1].forward = lambda x: nn.functional.dropout(x, 0.5, True)
+    before = torch.get_rng_state()
+    with pytest.raises(radnet.RadNetError, match="its forward draws random numbers"):
+        radnet.compress(model.eval(), torch.ones(4, 4))
+    assert torch.equal(torch.get_rng_state(), before)
