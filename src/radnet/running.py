@@ -204,7 +204,8 @@ class Mode(TorchDispatchMode):
     @staticmethod
     def call(func: Argument, args: Argument, kwargs: Argument) -> Argument:
         """Run one operation."""
-        if torch.Tag.nondeterministic_seeded not in func.tags:
+        own = any(isinstance(x, torch.Generator) for x in (*args, *kwargs.values()))
+        if own or torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
         with _CHANCE.lock:
             before = torch.get_rng_state()
