@@ -6,13 +6,12 @@ import re
 import shutil
 import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
 
 import radnet
+from places import ROOT
 
-ROOT = Path(__file__).parent.parent
 GITHUB = ROOT / ".github"
 
 pytestmark = pytest.mark.skipif(

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import radnet
+from places import ROOT
 from radnet.compression import Reason
 from radnet.compression.operations import BUILT_IN
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = Path(radnet.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 DRAWING = ROOT / "docs" / "architecture.md"

@@ -8,18 +8,13 @@ import torch
 
 import radnet
 from radnet.approximation.domains import Box
-from targets import CASES, GAUSS, Case
+from targets import CASES, GAUSS, Case, arguments
 
 RULES = ("growing", "n+m+1", "max+1", "max")
 
 
 def applies(case: Case, rule: str) -> bool:
     return rule != "max" or bool(case.widest)
-
-
-def arguments(case: Case, rule: str) -> dict:
-    limit = case.limit if rule in ("growing", "n+m+1") else None
-    return {"lipschitz": case.lipschitz, "width": rule, "limit": limit}
 
 
 def trying_points(a, domain, count, rng):
