@@ -230,7 +230,7 @@ def test_bombs_are_refused_at_once(tmp_path, evidence):
         reader.path.write_bytes(data)
         forget_peak()
         start, held = time.perf_counter(), peak()
-        with pytest.raises(radnet.RadNetError):
+        with pytest.raises(radnet.RadNetError, match="damaged"):
             reader.read()
         seconds.append(time.perf_counter() - start)
         megabytes.append((peak() - held) / 2**20)
