@@ -39,8 +39,9 @@ oldest newest:
 # the full counts of every claim in parts, each under an hour; the figures as JSON in results/
 #   make prove PART=programs   one part;   make prove   all of them
 PART ?= tests attack programs exports-1 exports-2 memory report
-ATTACK := tests/test_compress_attack.py
-HOSTILE := $(addprefix tests/test_,hostile_files.py writing.py threads.py kills.py interrupts.py formulas.py rescaling_range.py)
+ATTACK := tests/compression/test_compress_attack.py
+HOSTILE := tests/cli/test_interrupts.py \
+	$(addprefix tests/test_,hostile_files.py writing.py threads.py kills.py formulas.py rescaling_range.py)
 PROVE = OMP_NUM_THREADS=1 RADNET_COUNTS=full $(BIN)/python -m pytest -q -n 2 --dist loadgroup --evidence results/$@.json
 
 prove: setup

@@ -1,5 +1,6 @@
 """The checks of arguments: what passes, and word for word what is said of what does not."""
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -34,7 +35,7 @@ def test_real_numbers_of_any_kind_are_numbers(value):
 @pytest.mark.parametrize("value", [True, "1", None, 1j, [1.0], torch.tensor(1.0)])
 def test_nothing_else_is_a_number(value):
     assert not checks.is_number(value)
-    with pytest.raises(InvalidType) as caught:
+    with pytest.raises(InvalidType, match="expected a number") as caught:
         checks.check_number("b", value)
     assert str(caught.value) == f"b={value!r}: expected a number, got {type(value).__name__}"
 
@@ -124,7 +125,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("call", "kind", "message"), REFUSED)
 def test_every_refusal_says_what_came_and_what_would_fit(call, kind, message):
-    with pytest.raises(kind) as caught:
+    with pytest.raises(kind, match=re.escape(message)) as caught:
         call()
     assert str(caught.value) == message
 

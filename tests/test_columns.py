@@ -75,5 +75,5 @@ def test_columns_refuses_what_it_cannot_evaluate():
         Columns(hooked)(torch.zeros(4, 2))
     with pytest.raises(ValueError, match="Columns"):
         Columns(radnet.RadNet((2, 3, 1)))(torch.zeros(4, 3))
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="Columns: input is torch.float64, the parameters are torch.float32"):
         Columns(radnet.RadNet((2, 3, 1)))(torch.zeros(4, 2, dtype=torch.float64))

@@ -4,14 +4,13 @@ import ast
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import radnet
 from dotted import find
+from places import ROOT
 
-ROOT = Path(__file__).parent.parent
 MAP = ROOT / "docs" / "paper-map.md"
 
 pytestmark = pytest.mark.skipif(not MAP.exists(), reason="the docs are not part of this copy")
@@ -66,7 +65,7 @@ def test_every_function_and_test_in_the_map_exists(row):
 
 
 def test_every_test_named_in_the_errata_exists():
-    named = re.findall(r"`(tests/\w+\.py)::(\w+)`", (ROOT / "docs" / "errata.md").read_text())
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "errata.md").read_text())
     assert len(named) >= 5
     for path, name in named:
         assert name in names_in(path)

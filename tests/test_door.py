@@ -12,9 +12,9 @@ import pytest
 
 import radnet
 from dotted import find
+from places import ROOT
 
 SOURCE = Path(radnet.__file__).parent
-ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in ROOT.glob("docs/**/*.md") if "_build" not in page.parts)])
 DOTTED = re.compile(r"(?<![\w./-])radnet(?:\.[A-Za-z_]\w*)+")
 

@@ -4,11 +4,12 @@ import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+from places import ROOT
+
+EXAMPLES = ROOT / "examples"
 FILES = sorted(EXAMPLES.glob("*.py"))
 
 pytestmark = pytest.mark.skipif(not FILES, reason="the examples are not part of this copy")

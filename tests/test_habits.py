@@ -6,13 +6,12 @@ import re
 import shutil
 import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
 
 import radnet
+from places import ROOT
 
-ROOT = Path(__file__).parent.parent
 GITHUB = ROOT / ".github"
 
 pytestmark = pytest.mark.skipif(
@@ -172,3 +171,32 @@ def test_templates_name_files_headings_and_commands_that_exist():
             assert f"## {heading}\n" in text("CONTRIBUTING.md"), (path.name, heading)
         for line in re.findall(r"`make ([a-z ]+)`", said):
             assert all(re.search(rf"^{target}:", text("Makefile"), flags=re.M) for target in line.split())
+
+
+# --- tests
+
+
+def test_every_test_file_that_is_named_somewhere_is_there():
+    texts = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *GITHUB.rglob("*.md"),
+        ROOT / "Makefile",
+        ROOT / "pyproject.toml",
+    ]
+    named = {
+        name
+        for path in texts
+        if "_build" not in path.parts
+        for name in re.findall(r"\btests/[\w/]+\.py\b", path.read_text())
+    }
+    assert len(named) > 30
+    assert sorted(name for name in named if not (ROOT / name).is_file()) == []
+
+
+def test_make_prove_tries_every_test_once():
+    """What one part leaves out is what two others run."""
+    left_out = re.findall(r"--ignore (\S+)", would_run("prove-tests"))
+    run = [*re.findall(r"tests/\S+\.py", would_run("prove-attack") + would_run("prove-programs"))]
+    assert sorted(run) == sorted(left_out)
+    assert all((ROOT / name).is_file() for name in run)

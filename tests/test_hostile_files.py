@@ -1,6 +1,5 @@
 """Damaged and hostile files for every reader: refused with a reason, or harmless; nothing raw, nothing half changed."""
 
-import copy
 import gzip
 import io
 import json
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 import radnet
+from damage import changed
 from radnet import arrays, reading
 from radnet.checkpoints import Progress, read_checkpoint, write_checkpoint
 from radnet.cli.arguments import parse_domain
@@ -23,11 +23,6 @@ from radnet.experiments.recovery import images
 from radnet.experiments.running import folder as folders
 from radnet.reading import pack, unpack
 
-#: values that do not belong where they are put
-ODD = (
-    None, True, -1, 0, 2**62, 2**70, 1e308, 0.1, "", "x", "\u0000", [], [[]], {}, {"a": 1}, [1] * 1000, "float64",
-    "squash", "9" * 500, [2, 3, 1], {"name": "squash", "shift": "none"},
-)  # fmt: skip
 KEYS = {"network": "radnet", "checkpoint": "radnet-checkpoint", "approximation": "radnet-approximation"}
 
 
@@ -50,27 +45,6 @@ def flipped(data, rng):
     else:
         data[i : i + rng.randrange(40)] = bytes(rng.randrange(256) for _ in range(rng.randrange(40)))
     return bytes(data)
-
-
-def changed(value, rng):
-    """A header with something in it replaced, left out or added."""
-    value = copy.deepcopy(value)
-    places = []
-
-    def visit(node):
-        keys = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
-        for key in keys:
-            places.append((node, key))
-            visit(node[key])
-
-    visit(value)
-    for _ in range(rng.choice((1, 1, 2))):
-        node, key = rng.choice(places)
-        if isinstance(node, dict) and key in node and rng.random() < 0.2:
-            del node[key]
-        elif isinstance(node, dict) or key < len(node):
-            node[key] = copy.deepcopy(rng.choice(ODD))
-    return value
 
 
 def other_tensors(tensors, rng):
@@ -256,7 +230,7 @@ def test_bombs_are_refused_at_once(tmp_path, evidence):
         reader.path.write_bytes(data)
         forget_peak()
         start, held = time.perf_counter(), peak()
-        with pytest.raises(radnet.RadNetError):
+        with pytest.raises(radnet.RadNetError, match="damaged"):
             reader.read()
         seconds.append(time.perf_counter() - start)
         megabytes.append((peak() - held) / 2**20)

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 import radnet
+from places import HELPERS, ROOT
 from radnet.compression import Reason
 from radnet.compression.operations import BUILT_IN
 
-ROOT = Path(__file__).parent.parent
 PACKAGE = Path(radnet.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
+TESTS = sorted(HELPERS.parent.rglob("*.py"))
 DRAWING = ROOT / "docs" / "architecture.md"
 
 
@@ -78,3 +79,22 @@ def test_every_reason_is_a_sentence_that_somebody_gives():
         assert f"Reason.{reason.name}" in source, reason
         assert not reason.value.endswith("."), reason
     assert len({reason.value for reason in Reason}) == len(Reason)
+
+
+def test_tests_stand_in_folders_as_the_source_does():
+    files = [path.relative_to(HELPERS.parent) for path in TESTS]
+    tests = [path for path in files if path.name.startswith("test_")]
+    folders = {str(path.parent) for path in tests}
+    packages = {str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("__init__.py")}
+    assert folders <= packages
+    assert folders >= {"approximation", "cli", "compression", "experiments", "plots", "rbf", "training"}
+    assert len({path.name for path in tests}) == len(tests)  # pytest knows a file by its name alone
+    assert {str(path.parent) for path in files if path not in tests and path.name != "conftest.py"} == {"helpers"}
+
+
+def test_no_test_file_is_imported_by_another():
+    for path in TESTS:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names]
+                assert not any(part.startswith("test_") for name in names for part in name.split(".")), path

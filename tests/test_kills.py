@@ -12,16 +12,16 @@ import random
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
 import radnet
+from places import HELPERS
 from radnet.experiments import results
 from radnet.experiments.plain import as_plain
 
-RUN = Path(__file__).parent / "run_training.py"
+RUN = HELPERS / "run_training.py"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
 #: names that look like what a killed write leaves, and are not
 FOREIGN = (

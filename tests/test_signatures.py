@@ -40,7 +40,8 @@ CALLS = [
 def test_the_shapes_in_the_signature_are_true_and_enforced(function, good, bad):
     strict = checked(function)
     strict(*good)
-    with pytest.raises((jaxtyping.TypeCheckError, BeartypeCallHintViolation)):
+    refused = (jaxtyping.TypeCheckError, BeartypeCallHintViolation)
+    with pytest.raises(refused, match=rf"parameters of {function.__module__}\.{function.__name__}\b"):
         strict(*bad)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import browser
+from places import ROOT
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = sorted([*ROOT.glob("*.md"), *(page for page in DOCS.glob("**/*.md") if "_build" not in page.parts)])

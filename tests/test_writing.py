@@ -62,9 +62,9 @@ def test_what_is_no_regular_file_is_refused_and_stays(tmp_path):
             with pytest.raises(InvalidValue, match=message):
                 write_atomically(tmp_path / name, b"x")
             assert os.path.samestat(before, os.lstat(tmp_path / name))
-            with pytest.raises(radnet.RadNetError):
+            with pytest.raises(radnet.RadNetError, match=message):
                 radnet.save(radnet.RadNet((1, 1)), tmp_path / name)
-            with pytest.raises(radnet.RadNetError):
+            with pytest.raises(radnet.RadNetError, match="is no regular file|symbolic links"):
                 radnet.load(tmp_path / name)
     with pytest.raises(MissingFile, match="there is no folder"):
         write_atomically(tmp_path / "none" / "a", b"x")

@@ -8,18 +8,13 @@ import torch
 
 import radnet
 from radnet.approximation.domains import Box
-from targets import CASES, GAUSS, Case
+from targets import CASES, GAUSS, Case, arguments
 
 RULES = ("growing", "n+m+1", "max+1", "max")
 
 
 def applies(case: Case, rule: str) -> bool:
     return rule != "max" or bool(case.widest)
-
-
-def arguments(case: Case, rule: str) -> dict:
-    limit = case.limit if rule in ("growing", "n+m+1") else None
-    return {"lipschitz": case.lipschitz, "width": rule, "limit": limit}
 
 
 def trying_points(a, domain, count, rng):
@@ -274,15 +269,28 @@ def test_approximation_changes_no_global_state():
 
 
 def test_s_after_t_is_the_inclusion():
-    """lem:ST, with the heights of the paper and with h = 1/2."""
-    rng = np.random.default_rng(0)
-    for r in (0.1, 0.7, math.sqrt(3) / 2):
-        z, c = rng.standard_normal((50, 4)), rng.standard_normal(4)
-        h = math.sqrt(1 - r * r)
-        t = np.hstack([z - c, np.full((50, 1), h)])
-        s = t + np.concatenate([c, [1.0]])
-        s[:, -1] -= (1 + 1 / h) * t[:, -1]
-        assert np.abs(s - np.hstack([z, np.zeros((50, 1))])).max() < 1e-12
+    """lem:ST: layer i + 1 of the network is T_{i+1} S_i, so after T_i it is T_{i+1} of (z, 0), wherever z is."""
+    A, c = torch.tensor([[0.3, -0.2]]).double(), torch.tensor([1.0]).double()
+    f = lambda x: torch.exp(-(x**2).sum(1, keepdim=True)) + x @ A.T + c  # noqa: E731
+    a = radnet.approximate(f, Box([-3, -3], [3, 3]), 0.5, lipschitz=GAUSS + 0.37, limit=(A, c), width="growing")
+    n, N, L = 2, len(a.cover), lambda x: x @ A.numpy().T + c.numpy()
+    assert N > 3
+
+    def T(i, z):  # with h = 1/2, at which a ball has radius sqrt(3)/2
+        moved = math.sqrt(3) / 2 * (z[:, :n] - a.cover.centres[i]) / a.cover.radii[i]
+        return np.hstack([moved, z[:, n:], np.full((len(z), 1), 0.5)])
+
+    columns = a.outputs - L(a.cover.centres)
+    network, rng = a.network.to_radnet(), np.random.default_rng(0)
+    layers = [(W.numpy(), b.numpy()) for W, b in zip(network.weights, network.biases, strict=True)]
+    x = 5 * rng.standard_normal((50, n))
+    assert np.allclose(x @ layers[0][0].T + layers[0][1], T(0, x), rtol=1e-12, atol=1e-10)
+    for i, (W, b) in enumerate(layers[1:]):
+        z = 5 * rng.standard_normal((50, n + i))
+        included = np.hstack([z, np.zeros((50, 1))])
+        last = i + 1 == N  # that layer is Phi S_N
+        expected = L(z[:, :n]) + included[:, n:] @ columns if last else T(i + 1, included)
+        assert np.allclose(T(i, z) @ W.T + b, expected, rtol=1e-12, atol=1e-10), i
 
 
 @pytest.mark.parametrize("rule", ["n+m+1", "max+1"])

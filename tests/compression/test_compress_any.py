@@ -1,13 +1,13 @@
 """Compression of any module with radial parts: known answers, random models, models that break the rules."""
 
 import copy
-import itertools
 
 import pytest
 import torch
 from torch import nn
 
 import radnet
+from known_models import Stream, compressed, decaying, normal, widths
 from radnet.compression.folding import fold
 from radnet.compression.layers import RMSRescaling
 from radnet.compression.spaces.bases import lay_out
@@ -17,44 +17,7 @@ from radnet.compression.tracing.fx import ModelTracer, trace
 from radnet.testing import assert_same_function
 from random_models import FAMILIES, random_model
 
-
-def widths(compression):
-    """Widths of the spaces that are not outputs."""
-    return [s.after for s in compression.spaces if s.why != "it is an output of the model"]
-
-
-def compressed(model, *inputs, **keywords):
-    model = model.double().eval()
-    before = copy.deepcopy(model.state_dict())
-    c = radnet.compress(model, inputs if len(inputs) > 1 else inputs[0], **keywords)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert type(c.network) is type(model)
-    assert c.certificate.lossless
-    return c
-
-
-def normal(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 # --- known answers
-
-
-class Stream(nn.Module):
-    """``x + W2 rho(W1 x)``, three times, on a stream of width 64 with hidden 256."""
-
-    def __init__(self, activation):
-        super().__init__()
-        self.stem, self.act, self.rho = nn.Linear(3, 64), activation, radnet.Squash()
-        self.up = nn.ModuleList(nn.Linear(64, 256) for _ in range(3))
-        self.down = nn.ModuleList(nn.Linear(256, 64) for _ in range(3))
-        self.head = nn.Linear(64, 2)
-
-    def forward(self, x):
-        x = self.act(self.stem(x))
-        for up, down in zip(self.up, self.down, strict=True):
-            x = x + down(self.rho(up(x)))
-        return self.head(x)
 
 
 @pytest.mark.parametrize(
@@ -259,19 +222,6 @@ def test_data_in_an_affine_set_need_no_more_than_its_dimension_and_one():
 
 
 # --- with a tolerance
-
-
-def decaying(widths, activation, seed):
-    """A network whose layers have singular values that fall off."""
-    torch.manual_seed(seed)
-    layers = []
-    for n, m in itertools.pairwise(widths):
-        layer = nn.Linear(n, m).double()
-        with torch.no_grad():
-            U, S, V = torch.linalg.svd(layer.weight, full_matrices=False)
-            layer.weight.copy_(U @ torch.diag(S * 0.3 ** torch.arange(len(S), dtype=torch.float64)) @ V)
-        layers += [layer, copy.deepcopy(activation)]
-    return nn.Sequential(*layers[:-1]).eval()
 
 
 def worst_change(a, b, x, steps):

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import radnet
+from known_models import decaying, normal
 from radnet.compression.bounds.bound import Bound
 from radnet.compression.bounds.lengths import Lengths, Stretch, beyond_the_edge, gradient_of_sum, times_seen
 from radnet.compression.bounds.lipschitz import growth, lipschitz, longest
@@ -15,7 +16,6 @@ from radnet.compression.layers import RMSRescaling
 from radnet.compression.spaces.bases import lay_out
 from radnet.compression.spaces.follow import Analysis
 from radnet.compression.tracing.fx import trace
-from test_compress_any import decaying, normal
 
 SQUASH = 3 * math.sqrt(3) / 8
 

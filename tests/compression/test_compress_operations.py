@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import radnet
+from known_models import OtherRMSNorm
 from radnet.compression.operations import operation_of_module, whole_module
 from radnet.compression.operations.arithmetic import Add, Scale
 from radnet.compression.operations.convolution import Convolution
@@ -461,15 +462,6 @@ def test_a_step_that_makes_nothing_says_so():
 
 
 # --- norm layers of other libraries
-
-
-class OtherRMSNorm(nn.Module):
-    def __init__(self, n, eps, factor=1.0):
-        super().__init__()
-        self.weight, self.variance_epsilon, self.factor = nn.Parameter(torch.rand(n) + 0.5), eps, factor
-
-    def forward(self, v):
-        return self.weight * v * torch.rsqrt(v.square().mean(-1, keepdim=True) * self.factor + self.variance_epsilon)
 
 
 class Misnamed(OtherRMSNorm):

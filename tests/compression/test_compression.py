@@ -368,9 +368,16 @@ def test_errata_14_a_sign_of_zero_for_a_zero_diagonal_is_not_lossless(generator)
 
 
 def test_errata_14_r_of_a_complete_decomposition_has_too_many_rows(generator):
-    A = np.asarray(torch.randn(7, 3, generator=generator))
-    assert np.linalg.qr(A, mode="complete")[1].shape == (7, 3)
-    assert not np.linalg.qr(A, mode="complete")[1][3:].any()
+    """What is kept of its 7 rows are the first 3, and they are the reduced layer."""
+    A, W = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((7, 3), (1, 7)))
+    R = np.linalg.qr(A.numpy(), mode="complete")[1]
+    reduced = chain.qr_compress([A[:, 1:], W], [A[:, 0], torch.zeros(1)])
+    kept = np.column_stack([reduced.biases[0], reduced.weights[0]])
+    assert R.shape == (7, 3)
+    assert not R[3:].any()
+    assert kept.shape == (3, 3)
+    assert np.abs(kept - np.sign(np.diagonal(R))[:, None] * R[:3]).max() < 1e-14
+    assert reduced.weights[1].shape == (1, 3)
 
 
 def test_errata_15_only_rows_at_the_threshold_of_step_relu_may_flip(generator, count, evidence):

@@ -158,3 +158,8 @@ CASES = [
         (0.2,),
     ),
 ]
+
+
+def arguments(case: Case, rule: str) -> dict:
+    limit = case.limit if rule in ("growing", "n+m+1") else None
+    return {"lipschitz": case.lipschitz, "width": rule, "limit": limit}

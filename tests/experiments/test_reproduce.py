@@ -85,8 +85,13 @@ def test_the_results_validate_against_their_schema(small_report):
     jsonschema.validate(data, schema)
     assert schema["properties"]["schema_version"]["const"] == folders.SCHEMA_VERSION
     assert [one["number"] for one in data["experiments"]] == list(NUMBERS)
-    for damaged in ({"schema_version": 1}, {"rows": [{}]}, {"experiments": []}, {"more": 1}):
-        with pytest.raises(jsonschema.ValidationError):
+    for damaged, message in (
+        ({"schema_version": 1}, "was expected"),
+        ({"rows": [{}]}, "is a required property"),
+        ({"experiments": []}, "should be non-empty"),
+        ({"more": 1}, "'more' was unexpected"),
+    ):
+        with pytest.raises(jsonschema.ValidationError, match=message):
             jsonschema.validate({**data, **damaged}, schema)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import radnet
-from test_compress_any import compressed, normal, widths
+from known_models import compressed, normal, widths
 
 
 class Pair(nn.Module):

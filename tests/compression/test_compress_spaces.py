@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import radnet
+from known_models import compressed, normal, widths
 from radnet.compression.operations.convolution import padded_with_zeros
-from test_compress_any import compressed, normal, widths
 
 
 class Tokens(nn.Module):

@@ -8,11 +8,10 @@ import torch
 from torch import nn
 
 import radnet
+from known_models import OtherRMSNorm, compressed, normal, widths
 from radnet.compression.folding import fold
 from radnet.compression.layers import RMSRescaling
 from radnet.compression.tracing.fx import trace
-from test_compress_any import compressed, normal, widths
-from test_compress_operations import OtherRMSNorm
 
 
 def folded(model, *inputs):

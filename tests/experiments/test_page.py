@@ -17,10 +17,10 @@ import torch
 
 import browser
 import radnet
+from damage import changed
 from radnet.experiments.plain import as_plain
 from radnet.experiments.reporting import page, results, schemas
 from small_run import SMALL
-from test_hostile_files import changed
 
 pytestmark = pytest.mark.xdist_group("report")
 needs_chromium = pytest.mark.skipif(

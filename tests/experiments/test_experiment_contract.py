@@ -38,7 +38,7 @@ def test_an_experiment_is_whole(number):
     assert all(part.trials >= 1 for part in experiment.parts)
     assert len({part.name for part in experiment.parts}) == len(experiment.parts)
     for value in (experiment, experiment.settings(), experiment.parts[0]):
-        with pytest.raises(dataclasses.FrozenInstanceError):
+        with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'number'"):
             value.number = 0
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +13,11 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import radnet
+from places import HELPERS
 from radnet.checkpoints import Progress, read_checkpoint, write_checkpoint
 from radnet.training import fit
 
-RUN = Path(__file__).parent / "run_training.py"
+RUN = HELPERS / "run_training.py"
 
 
 def problem(seed=0, shift="trainable", dtype=torch.float64):

@@ -21,8 +21,7 @@ from radnet.approximation.covers.trees import BallTree
 from radnet.cli import main
 from radnet.expressions import parse_function
 from radnet.reading import pack, unpack
-from targets import CASES, GAUSS
-from test_approximation import arguments
+from targets import CASES, GAUSS, arguments
 
 # --- constructions
 

@@ -175,7 +175,7 @@ def _raises_by_assertion(self, x):
 
 
 def _interrupts(self, x):
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt("from the model")
 
 
 def _gives_none(self, x):
@@ -759,7 +759,7 @@ def test_a_wide_input_costs_no_square_matrix():
 
 def test_an_interrupt_is_not_held_up():
     model = model_of(_interrupts)
-    with unchanged(model, X), pytest.raises(KeyboardInterrupt):
+    with unchanged(model, X), pytest.raises(KeyboardInterrupt, match="from the model"):
         radnet.compress(model, X)
 
 

@@ -5,8 +5,8 @@ tracer meets genuine code, and the same seed gives the same program with the sam
 named operation (`program_operations`), and each program is built around pairs of them, so that all pairs occur.
 `program_oracle.check` says what `compress` makes of one.
 
-    python tests/programs.py 7               source and outcome of program 7
-    python tests/programs.py --run 0 300     outcomes of many
+    python tests/helpers/programs.py 7               source and outcome of program 7
+    python tests/helpers/programs.py --run 0 300     outcomes of many
 
 Kinds of values, by their axes: "rows" (rows, n), "positions" (rows, positions, n), "channels" (rows, n, positions),
 "image" (rows, n, height, width), and "tokens" (rows, positions), which are integers.

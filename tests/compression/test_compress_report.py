@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 import radnet
+from known_models import Stream, compressed, normal, widths
 from radnet.compression.judging.certificate import Certificate
 from radnet.compression.model import ModelCompression, multiply_adds, parameters, stored_bytes
 from radnet.compression.picture import Edge, draw
 from radnet.compression.pipeline import affine_hull
 from radnet.compression.result import Compression, interleaved_times
-from test_compress_any import Stream, compressed, normal, widths
 
 
 def test_the_table_is_this_table():
