@@ -162,6 +162,31 @@ def test_a_formula_in_a_file_is_parsed_and_never_imported(tmp_path, monkeypatch)
         load(path).recheck()
 
 
+INJECTED = "\n\x1b[1A\x1b[2Kholds          yes\x9b8m\u202e"
+
+
+def test_nothing_in_a_file_reaches_the_terminal_but_printable_characters(tmp_path, capsys):
+    made().save(tmp_path / "a")
+
+    def injected(header, tensors):
+        header["certificate"] |= dict.fromkeys(("rests_on", "scope", "cover"), INJECTED)
+
+    path = rewritten(tmp_path / "a", tmp_path, injected)
+    a = load(path)
+    for report in (a.report(), a.recheck().report()):
+        assert all(line.isprintable() for line in report.split("\n"))
+        assert sum(line.startswith("holds ") for line in report.split("\n")) == 1
+    path = rewritten(tmp_path / "a", tmp_path, lambda header, tensors: header.update(formula="0*x" + INJECTED))
+    assert main(["verify", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("radnet: '0*x")
+    assert err.removesuffix("\n").isprintable()
+    path = rewritten(tmp_path / "a", tmp_path, lambda header, tensors: header.update(network=INJECTED))
+    assert main(["verify", str(path)]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
 # --- on the command line
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..checks import check_positive
 from ..expressions import parse_formula
+from .certificate import table
 from .domains import Array
 from .targets import Function, values_of
 
@@ -66,7 +67,7 @@ class Recheck:
             ("f", f),
             ("holds", "yes" if self.holds else "NO"),
         ]
-        return "\n".join(f"{name:<15}{text}" for name, text in rows)
+        return table(rows)
 
 
 def recheck(a: Approximation, f: Function | None, points: int) -> Recheck:
@@ -74,7 +75,8 @@ def recheck(a: Approximation, f: Function | None, points: int) -> Recheck:
     check_positive("points", points)
     c, against = a.certificate, "f as given"
     if f is None and a.formula is not None:
-        f, against = parse_formula(a.formula), f"the formula {a.formula}"
+        formula = parse_formula(a.formula)
+        f, against = formula, f"the formula {formula.text}"
     dtype = next(a.network.parameters()).dtype
     x = torch.from_numpy(_points(a, points)).to(dtype)
     exact: Array = x.double().numpy()
