@@ -90,15 +90,11 @@ def moved_weights(header, tensors):
     tensors["network.last_bias"] = tensors["network.last_bias"] + 1e-6
 
 
-def smaller_balls(header, tensors):
-    tensors["cover.radii"] *= 0.5
-
-
 def larger_domain(header, tensors):
     header["domain"]["hi"] = [3.0, 3.0]
 
 
-FORGERIES = [forged_eps, forged_bound, moved_values, moved_weights, smaller_balls, larger_domain]
+FORGERIES = [forged_eps, forged_bound, moved_values, moved_weights, larger_domain]
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
@@ -160,6 +156,80 @@ def test_a_formula_in_a_file_is_parsed_and_never_imported(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(radnet.RadNetError, match="is not a formula"):
         load(path).recheck()
+
+
+def smaller_balls(header, tensors):
+    tensors["cover.radii"] *= 0.5
+
+
+def larger_balls(header, tensors):
+    tensors["cover.radii"] *= 2
+
+
+def a_wide_slack(header, tensors):
+    header["cover"]["slack"] = 1e9
+
+
+def a_slack_of_a_thousandth(header, tensors):
+    header["cover"]["slack"] = 2e-3 * float(tensors["cover.radii"].min())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("forgery", [smaller_balls, larger_balls, a_wide_slack, a_slack_of_a_thousandth])
+def test_a_cover_without_room_for_its_slack_is_refused(forgery, dtype, tmp_path):
+    made(dtype=dtype).save(tmp_path / "a")
+    with pytest.raises(radnet.RadNetError, match="the cover leaves less room between its inner, own and outer radii"):
+        load(rewritten(tmp_path / "a", tmp_path, forgery))
+
+
+NUMBERS = (None, True, "x", [], {}, -1, 2**62, 1e308)
+
+
+@pytest.mark.parametrize("width", ["growing", "max"])
+def test_every_field_in_a_file_is_checked_before_anything_is_built_from_it(width, tmp_path):
+    made(width).save(tmp_path / "a")
+    header, _ = unpack(tmp_path / "a", KEY, 2, "")
+    fields = [("certificate", name) for name in header["certificate"]] + [("cover", name) for name in header["cover"]]
+    accepted = []
+    for part, name in fields:
+        for value in (*NUMBERS, {"float64": "x", "float32": 0}, {"float64": -1.0}, {"int8": 0.5}):
+            path = rewritten(tmp_path / "a", tmp_path, lambda h, t: h[part].update({name: value}))  # noqa: B023
+            try:
+                b = load(path)
+                b.report(), repr(b), b.recheck(points=20).report()
+                accepted.append((part, name, value))
+            except radnet.RadNetError:
+                continue
+    numbers = {"eps", "bound", "variation", "snapping", "rounding", "sphere_margin", "threshold_margin"}
+    numbers |= {"scale", "unit", "pitch"}
+    for _, name, value in accepted:  # numbers of any size, None for infinite, texts, yes and no, bounds of no dtype
+        if name in numbers:
+            assert value in (2**62, 1e308) or (name, value) == ("threshold_margin", None)
+            assert value is not True
+        else:
+            assert (name, value) in [
+                *((text, "x") for text in ("rests_on", "scope", "cover", "kind")),
+                ("proven", True), ("bounds", {}), ("reach", {}),
+            ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", ["growing", "max+1", "max"])
+def test_tensors_that_do_not_fit_together_are_refused_when_a_file_is_read(width, tmp_path):
+    made(width).save(tmp_path / "a")
+    _, tensors = unpack(tmp_path / "a", KEY, 2, "")
+    for name, x in tensors.items():
+        others = [
+            x[None],
+            x.flatten()[:, None, None],
+            torch.zeros(0),
+            torch.zeros(3, dtype=torch.int64),
+            x.to(torch.int8),
+        ]
+        others += [x.half(), torch.zeros(1, 1, dtype=x.dtype), torch.zeros(*x.shape, 0, dtype=x.dtype)]
+        for other in others:
+            path = rewritten(tmp_path / "a", tmp_path, lambda h, t: t.update({name: other}))  # noqa: B023
+            with pytest.raises(radnet.RadNetError):
+                load(path)
 
 
 INJECTED = "\n\x1b[1A\x1b[2Kholds          yes\x9b8m\u202e"
