@@ -265,6 +265,17 @@ def test_bombs_are_refused_at_once(tmp_path, evidence):
     assert max(megabytes) < 50
 
 
+@pytest.mark.parametrize("dtype", [">f8", "<f8", ">f4", ">i2", ">u4", "g", "?"])
+def test_arrays_of_other_byte_orders_and_long_doubles_become_what_torch_has(dtype, tmp_path):
+    x = np.array([[0, 1, 0], [1, 0, 1]], dtype=dtype)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "x.npz", x=x)
+    for found in (arrays.read_npy(tmp_path / "x.npy"), arrays.read_npz(tmp_path / "x.npz")["x"]):
+        assert found.dtype.isnative
+        assert torch.tensor(found).tolist() == x.tolist()
+        assert found.dtype == np.float64 or found.dtype.itemsize == x.dtype.itemsize
+
+
 def test_a_packed_file_is_not_inflated_beyond_what_it_announces(tmp_path):
     head = struct.pack(">4I", 0x803, 60_000, 28, 28)
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)

@@ -1,6 +1,8 @@
 """Certificates read from files say that they were recorded, and are measured again; forged ones are found."""
 
+import dataclasses
 import json
+import time
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from radnet.reading import pack, unpack
 
 KEY = "radnet-approximation"
 FORMULA = "sin(x1) * x2, x1 + x2"
+FORMULA_OF_ONE = "where(x1 > 0.999985, 1000, 0), 0*x"  # not 0 at one point of 100,000
 
 
 def made(width="max+1", domain=None, dtype=torch.float64, f=None):
@@ -131,6 +134,156 @@ def test_files_of_earlier_versions_are_measured_at_the_points_they_have(tmp_path
     found = b.recheck(parse_formula(FORMULA))
     assert found.holds
     assert found.points == len(b.cover)
+    assert found.against == (
+        f"f as given; at the {len(b.cover):,} points in the file alone, which does not say what the domain is"
+    )
+    assert f"looked at      {len(b.cover):,} points in the file, which does not say what" in found.report()
+    assert "recorded for   the domain Box([0.0, 0.0], [1.0, 1.0]); only what was looked at was" in found.report()
+
+
+def test_a_file_without_a_domain_counts_a_point_once(tmp_path):
+    made().save(tmp_path / "a")
+
+    def older(header, tensors):
+        header["domain"], tensors["cover.samples"][:] = None, tensors["cover.samples"][:1].clone()
+
+    found = load(rewritten(tmp_path / "a", tmp_path, older)).recheck()
+    assert found.points == 1
+    assert "at the 1 points in the file alone" in found.against
+
+
+def test_all_points_of_a_finite_domain_are_looked_at(tmp_path):
+    """Also those that would not be drawn: one wrong value in 100,000 is found."""
+    x = np.stack([np.arange(100_000) / 100_000, np.zeros(100_000)], 1)
+    made("growing", radnet.Points(x[:5]), f=parse_formula("0*x, 0*x")).save(tmp_path / "a")
+
+    def forged(header, tensors):
+        tensors["domain.x"], header["formula"] = torch.tensor(x), FORMULA_OF_ONE
+        for name in ("inner", "radii", "outer"):
+            tensors[f"cover.{name}"] *= 1e6
+
+    def honest(header, tensors):
+        forged(header, tensors)
+        header["formula"] = "0*x, 0*x"
+
+    found = load(rewritten(tmp_path / "a", tmp_path, forged)).recheck(points=10)
+    assert (found.points, found.from_f, found.holds) == (100_000, 1000, False)
+    assert load(rewritten(tmp_path / "a", tmp_path, honest)).recheck().from_f == 0
+    assert found.domain == "all of the domain Points(100000 points in R^2)"
+
+
+def test_random_points_are_others_every_time_unless_a_seed_says_so():
+    a = made()
+    seen = []
+
+    def f(x):
+        seen.append(x.clone())
+        return parse_formula(FORMULA)(x)
+
+    for seed in (None, None, 3, 3):
+        assert a.recheck(f, points=50, seed=seed).holds
+    drawn = [x for x in seen if len(x) == 50 and not torch.equal(x, torch.from_numpy(a.cover.samples[:50]))]
+    assert len(drawn) == 4
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[2], drawn[3])
+    for wrong in (-1, 0.5, True, "x"):
+        with pytest.raises(radnet.RadNetError, match="expected a whole number, at least 0"):
+            a.recheck(seed=wrong)
+
+
+def a_large_rounding(header, tensors):
+    header["certificate"]["rounding"] = 1e300
+    tensors["outputs"].fill_(12345.0)
+
+
+def a_rounding_above_the_bound(header, tensors):
+    header["certificate"]["rounding"] = 1.01 * header["certificate"]["bound"]
+
+
+@pytest.mark.parametrize("forgery", [a_large_rounding, a_rounding_above_the_bound])
+def test_a_rounding_beyond_the_bound_excuses_nothing(forgery, tmp_path):
+    made().save(tmp_path / "a")
+
+    def forged(header, tensors):
+        header["formula"] = None
+        forgery(header, tensors)
+
+    assert not load(rewritten(tmp_path / "a", tmp_path, forged)).recheck().holds
+
+
+def test_an_approximation_most_of_whose_points_are_near_a_sphere_does_not_hold():
+    a = made()
+    wide = dataclasses.replace(a, cover=dataclasses.replace(a.cover, slack=1e9))
+    found = wide.recheck()
+    assert (found.from_closed_form, found.near_a_sphere) == (0, found.points)
+    assert not found.holds
+    assert f"near a sphere  {found.points:,} points, not compared" in found.report()
+
+
+def test_what_was_looked_at_is_named_and_a_scope_beyond_it_was_not_measured(tmp_path):
+    a = made()
+    plain = a.recheck(points=20)
+    assert plain.whole_scope
+    assert plain.domain == "random points of the domain Box([0.0, 0.0], [1.0, 1.0])"
+    assert "looked at      random points of the domain Box([0.0, 0.0], [1.0, 1.0])" in plain.report()
+    assert "only what was looked at" not in plain.report()
+    a.save(tmp_path / "a")
+
+    def everywhere(header, tensors):
+        header["certificate"]["scope"] = "all of R^2"
+
+    found = load(rewritten(tmp_path / "a", tmp_path, everywhere)).recheck(points=20)
+    assert not found.whole_scope
+    assert "recorded for   all of R^2; only what was looked at was measured" in found.report()
+    limit = radnet.approximate(torch.sin, radnet.Box(0, 3), 1.5, lipschitz=1, limit=([[0]], [0])).recheck(points=20)
+    assert limit.holds
+    assert "recorded for   all of R^1, up to |x| =" in limit.report()
+
+
+def test_a_recheck_in_a_high_dimension_takes_little_memory_and_little_time(tmp_path):
+    n = 100_000
+    a = radnet.approximate(
+        lambda x: 0 * x[:, :2], radnet.Points(torch.zeros(1, 3)), 0.1, lipschitz=0.0, width="growing"
+    )
+    a.save(tmp_path / "a")
+
+    def widened(header, tensors):
+        for name, x in list(tensors.items()):
+            if x.ndim and x.shape[-1] == 3:
+                tensors[name] = torch.zeros(*x.shape[:-1], n, dtype=x.dtype)
+        header["domain"] = {"kind": "ball", "centre": [0.0] * n, "radius": 1e-9}
+        header["certificate"]["parameters"] = n * (n + 1) + n + 1 + 2 * (n + 1) + 2
+        del tensors["domain.x"]
+
+    b = load(rewritten(tmp_path / "a", tmp_path, widened))
+    sizes, start = [], time.perf_counter()
+
+    def f(x):
+        sizes.append(x.numel())
+        return 0 * x[:, :2]
+
+    found = b.recheck(f)
+    assert found.points == 1 + 2**22 // n
+    b.recheck(f, points=200)
+    assert max(sizes) <= 2**22
+    assert time.perf_counter() - start < 20
+    assert len(found.report()) < 20_000
+
+
+def test_no_memory_and_parts_that_do_not_fit_are_said_in_our_words(monkeypatch):
+    for raised, kind in (
+        (MemoryError(), radnet.errors.NotEnoughMemory),
+        (RuntimeError("sizes differ"), radnet.errors.InvalidValue),
+        (IndexError("no such ball"), radnet.errors.InvalidValue),
+    ):
+        a = made()
+
+        def fails(x, raised=raised):
+            raise raised
+
+        monkeypatch.setattr(a.network, "forward", fails)
+        with pytest.raises(kind, match="recheck: "):
+            a.recheck()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import InvalidType, InvalidValue, printable
 from .constructions.deep import DeepNetwork
 from .covers import Cover
+from .domains import Domain, Points
 from .targets import Function, values_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -183,6 +184,11 @@ class Certificate:
     def as_dict(self) -> dict[str, object]:
         """The same as `to_dict`, by its older name."""
         return self.to_dict()
+
+
+def scope_of(domain: Domain) -> str:
+    """Where a certificate holds that knows no limit of f."""
+    return "the given points" if isinstance(domain, Points) else f"the domain {domain}"
 
 
 def table(rows: Iterable[tuple[str, str]]) -> str:

@@ -57,8 +57,8 @@ _CERTIFICATE: dict[str, Check] = {
     **dict.fromkeys(("width", "rests_on", "scope", "cover"), _is_text),
     "dtype": lambda value: isinstance(value, str) and value in DTYPES,
     **dict.fromkeys(("balls", "hidden_layers", "parameters"), _is_count),
-    **dict.fromkeys(("eps", "bound"), _is_positive),
-    **dict.fromkeys(("variation", "snapping", "rounding", "sphere_margin"), _is_size),
+    "eps": _is_positive,
+    **dict.fromkeys(("bound", "variation", "snapping", "rounding", "sphere_margin"), _is_size),
     "proven": _is_flag,
     "threshold_margin": _is_size_or_none,  # JSON has no infinity
     "bounds": _are_sizes_or_none,

@@ -112,7 +112,7 @@ def _check_room(path: str | os.PathLike[str], cover: Cover) -> None:
     """On either side of every sphere there is the room that arithmetic needs, or what is near a sphere is anything."""
     room = np.minimum(cover.radii - cover.inner, cover.outer - cover.radii)
     rounding = 2.0 ** (2 - cover.bits) * cover.radii  # of the scale, in which the radii are powers of two
-    if not ((cover.inner > 0) & (cover.slack <= room + rounding)).all():
+    if not ((cover.inner >= 0) & (cover.radii > 0) & (cover.slack <= room + rounding)).all():
         raise InvalidValue(
             f"{path}: the cover leaves less room between its inner, own and outer radii than its slack of "
             f"{cover.slack:.3g}"
