@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import time
 
 import numpy as np
 import pytest
@@ -235,13 +234,14 @@ def test_what_was_looked_at_is_named_and_a_scope_beyond_it_was_not_measured(tmp_
     found = load(rewritten(tmp_path / "a", tmp_path, everywhere)).recheck(points=20)
     assert not found.whole_scope
     assert "recorded for   all of R^2; only what was looked at was measured" in found.report()
+    assert "holds          yes, on what was looked at" in found.report()
     limit = radnet.approximate(torch.sin, radnet.Box(0, 3), 1.5, lipschitz=1, limit=([[0]], [0])).recheck(points=20)
     assert limit.holds
     assert "recorded for   all of R^1, up to |x| =" in limit.report()
 
 
-def test_a_recheck_in_a_high_dimension_takes_little_memory_and_little_time(tmp_path):
-    n = 100_000
+def test_a_recheck_in_a_high_dimension_looks_at_fewer_points_and_at_few_at_a_time(tmp_path):
+    n = 20_000
     a = radnet.approximate(
         lambda x: 0 * x[:, :2], radnet.Points(torch.zeros(1, 3)), 0.1, lipschitz=0.0, width="growing"
     )
@@ -256,7 +256,7 @@ def test_a_recheck_in_a_high_dimension_takes_little_memory_and_little_time(tmp_p
         del tensors["domain.x"]
 
     b = load(rewritten(tmp_path / "a", tmp_path, widened))
-    sizes, start = [], time.perf_counter()
+    sizes = []
 
     def f(x):
         sizes.append(x.numel())
@@ -264,9 +264,8 @@ def test_a_recheck_in_a_high_dimension_takes_little_memory_and_little_time(tmp_p
 
     found = b.recheck(f)
     assert found.points == 1 + 2**22 // n
-    b.recheck(f, points=200)
+    assert b.recheck(f, points=300).points == 301
     assert max(sizes) <= 2**22
-    assert time.perf_counter() - start < 20
     assert len(found.report()) < 20_000
 
 

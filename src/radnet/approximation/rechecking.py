@@ -84,7 +84,7 @@ class Recheck:
             ("points", f"{self.points:,} of the domain, {self.uncovered:,} in no ball"),
             ("closed form", f"{self.from_closed_form:.3g} at worst, {self.rounding:.3g} recorded as rounding"),
             ("f", f),
-            ("holds", "yes" if self.holds else "NO"),
+            ("holds", "NO" if not self.holds else "yes" if self.whole_scope else "yes, on what was looked at"),
         ]
         if not self.whole_scope:
             rows.insert(2, ("recorded for", f"{self.scope}; only what was looked at was measured"))
