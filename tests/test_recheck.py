@@ -11,7 +11,7 @@ import radnet
 from radnet.approximation import load
 from radnet.cli import main
 from radnet.expressions import parse_formula
-from radnet.reading import pack, unpack
+from radnet.reading import enough_memory, pack, unpack
 
 KEY = "radnet-approximation"
 FORMULA = "sin(x1) * x2, x1 + x2"
@@ -269,9 +269,18 @@ def test_a_recheck_in_a_high_dimension_looks_at_fewer_points_and_at_few_at_a_tim
     assert len(found.report()) < 20_000
 
 
+OUT_OF_MEMORY = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8000000000000 bytes")
+
+
+def test_torch_says_in_its_own_words_that_there_is_no_memory():
+    with pytest.raises(radnet.errors.NotEnoughMemory, match="a: not enough memory"), enough_memory("a"):
+        torch.empty(2**58, dtype=torch.uint8)
+
+
 def test_no_memory_and_parts_that_do_not_fit_are_said_in_our_words(monkeypatch):
     for raised, kind in (
         (MemoryError(), radnet.errors.NotEnoughMemory),
+        (OUT_OF_MEMORY, radnet.errors.NotEnoughMemory),
         (RuntimeError("sizes differ"), radnet.errors.InvalidValue),
         (IndexError("no such ball"), radnet.errors.InvalidValue),
     ):

@@ -72,8 +72,19 @@ def enough_memory(where: object) -> Iterator[None]:
     """
     try:
         yield
-    except MemoryError as error:
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
         raise NotEnoughMemory(f"{where}: not enough memory to read it") from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether there was no memory: torch has no error of its own for it on the CPU.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("sizes differ"))
+    (True, False)
+    """
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
 
 
 @contextmanager

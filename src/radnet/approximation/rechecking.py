@@ -22,6 +22,7 @@ from torch import Tensor
 from ..checks import check_positive, is_whole
 from ..errors import InvalidValue, NotEnoughMemory, RadNetError
 from ..expressions import parse_formula
+from ..reading import is_out_of_memory
 from .certificate import scope_of, table
 from .domains import Array, Domain, Points
 from .targets import Function, values_of
@@ -147,9 +148,9 @@ def recheck(a: Approximation, f: Function | None, points: int | None, seed: int 
             found.add(a, f, part)
     except RadNetError:
         raise
-    except MemoryError as error:
-        raise NotEnoughMemory(f"recheck: not enough memory for {rows:,} points of {n:,} coordinates at once") from error
-    except _RAW as error:
+    except (MemoryError, *_RAW) as error:
+        if is_out_of_memory(error):
+            raise NotEnoughMemory(f"recheck: not enough memory for {rows:,} points of {n:,} coordinates") from error
         raise InvalidValue(f"recheck: the parts of the approximation do not fit together ({error})") from error
     if a.domain is None:
         against += f"; at the {found.points:,} points in the file alone, which does not say what the domain is"
