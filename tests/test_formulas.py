@@ -122,3 +122,20 @@ def test_where_formulas_alone_are_wanted_nothing_is_imported(tmp_path, monkeypat
     assert "lurking" not in sys.modules
     with pytest.raises(radnet.RadNetError, match="code of the current folder was run"):
         parse_function("lurking:f")
+
+
+@pytest.mark.parametrize(
+    "odd", ["\n", "\r", "\t", "\x1b[2K", "\b", "\0", "\x7f", "\x9b", "\u202e", "\u2028", "\ud800", " # y"]
+)
+def test_a_formula_is_one_line_of_printable_characters(odd):
+    with pytest.raises(radnet.RadNetError, match="is not a formula") as refusal:
+        parse_formula(f"x +{odd} 1")
+    assert str(refusal.value).isprintable()
+    assert parse_formula("  x + 1\n").text == "x + 1"
+
+
+@pytest.mark.parametrize("parse", [parse_formula, parse_function])
+@pytest.mark.parametrize("other", [None, 3, ["x"], b"x"])
+def test_what_is_no_text_is_no_formula(parse, other):
+    with pytest.raises(radnet.errors.InvalidType, match="a formula is a text such as"):
+        parse(other)

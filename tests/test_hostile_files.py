@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import math
 import os
 import random
 import struct
@@ -238,6 +239,17 @@ def test_bombs_are_refused_at_once(tmp_path, evidence):
     assert max(megabytes) < 50
 
 
+@pytest.mark.parametrize("dtype", [">f8", "<f8", ">f4", ">i2", ">u4", "g", "?"])
+def test_arrays_of_other_byte_orders_and_long_doubles_become_what_torch_has(dtype, tmp_path):
+    x = np.array([[0, 1, 0], [1, 0, 1]], dtype=dtype)
+    np.save(tmp_path / "x.npy", x)
+    np.savez(tmp_path / "x.npz", x=x)
+    for found in (arrays.read_npy(tmp_path / "x.npy"), arrays.read_npz(tmp_path / "x.npz")["x"]):
+        assert found.dtype.isnative
+        assert torch.tensor(found).tolist() == x.tolist()
+        assert found.dtype == np.float64 or found.dtype.itemsize == x.dtype.itemsize
+
+
 def test_a_packed_file_is_not_inflated_beyond_what_it_announces(tmp_path):
     head = struct.pack(">4I", 0x803, 60_000, 28, 28)
     stream = zlib.compressobj(9, zlib.DEFLATED, 31)
@@ -267,6 +279,113 @@ def test_a_checkpoint_from_which_the_optimizer_cannot_go_on_is_refused(tmp_path)
     with pytest.raises(radnet.RadNetError, match="the optimizer cannot go on from the state in the file"):
         reader.read()
     assert all(torch.equal(a, b) for a, b in zip(before, reader.state(), strict=True))
+
+
+def with_a_hole(path, name, dtype, size):
+    """A tensor more, or another one of that name, of so many bytes that take no room on the disk."""
+    data = path.read_bytes()
+    n = struct.unpack("<Q", data[:8])[0]
+    header, body = json.loads(data[8 : 8 + n]), data[8 + n :]
+    width = {"F64": 8, "F32": 4}[dtype]
+    entry = {"dtype": dtype, "shape": [size // width], "data_offsets": [len(body), len(body) + size]}
+    if name in header:  # what was there stays in the file under another name of the same kind
+        first, last = header[name]["data_offsets"]
+        entry = {"dtype": dtype, "shape": [(size + last - first) // width], "data_offsets": [first, last + size]}
+        for other in header.values():
+            if "data_offsets" in other and other["data_offsets"][0] >= last:
+                other["data_offsets"] = [offset + size for offset in other["data_offsets"]]
+    text = json.dumps({**header, name: entry}).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + body)
+        file.truncate(8 + len(text) + len(body) + size)
+
+
+HOLES = [
+    ("network", "extra", "F32"),
+    ("network", "layers.0.weight", "F32"),
+    ("into", "layers.0.weight", "F32"),
+    ("checkpoint", "extra", "F32"),
+    ("checkpoint", "model.layers.0.weight", "F32"),
+    ("checkpoint", "optimizer.0.exp_avg", "F32"),
+    ("checkpoint", "optimizer.0.extra", "F32"),
+    ("checkpoint", "history.losses", "F64"),
+    ("checkpoint", "random.cuda:7", "F32"),
+    ("approximation", "extra", "F64"),
+    ("approximation", "cover.centres", "F64"),
+    ("approximation", "outputs", "F64"),
+    ("approximation", "network.extra", "F64"),
+    ("approximation", "domain.x", "F64"),
+]
+
+
+@pytest.mark.parametrize(("name", "tensor", "dtype"), HOLES)
+def test_no_tensor_is_read_that_does_not_fit_what_the_header_announces(name, tensor, dtype, tmp_path):
+    reader = Reader(name, tmp_path)
+    with_a_hole(reader.path, tensor, dtype, 2**31)
+    forget_peak()
+    start, held = time.perf_counter(), peak()
+    with pytest.raises(radnet.RadNetError):
+        reader.read()
+    assert time.perf_counter() - start < 2
+    assert peak() - held < 2**25
+
+
+def layers(count):
+    return {
+        "format": 2,
+        "widths": [1] * (count + 1),
+        "bias": False,
+        "dtype": "float32",
+        "activations": [{"name": "squash", "shift": "none"}] * count,
+    }
+
+
+def test_a_network_is_loaded_in_a_time_that_grows_with_its_layers_and_not_faster(tmp_path):
+    path, seconds = tmp_path / "deep", {}
+    for count in (1000, 8000):
+        state = {f"layers.{i}.weight": torch.ones(1, 1) for i in range(count)}
+        path.write_bytes(pack(state, "radnet", layers(count)))
+        seconds[count] = math.inf
+        for _ in range(3):
+            start = time.perf_counter()
+            assert len(radnet.load(path).widths) == count + 1
+            seconds[count] = min(seconds[count], time.perf_counter() - start)
+    assert seconds[8000] < 20 * seconds[1000]
+
+
+def many_names(header, tensors):
+    return layers(50_000), tensors
+
+
+def many_widths(header, tensors):
+    return {**header, "widths": [1] * 50_000 + [0]}, tensors
+
+
+def a_long_text(header, tensors):
+    return {**header, "dtype": "\n" * 10**6}, tensors
+
+
+def a_long_list(header, tensors):
+    return {**header, "bias": [1] * 10**5}, tensors
+
+
+def a_long_name(header, tensors):
+    return header, {**tensors, "\x1b[2K" * 10**4: torch.zeros(1)}
+
+
+@pytest.mark.parametrize("forgery", [many_names, many_widths, a_long_text, a_long_list, a_long_name])
+def test_a_refusal_is_not_as_long_as_what_it_refuses(forgery, tmp_path):
+    reader = Reader("network", tmp_path)
+    header, tensors = forgery(reader.header, reader.tensors)
+    reader.path.write_bytes(pack(tensors, "radnet", header))
+    start = time.perf_counter()
+    for read in (reader.read, lambda: radnet.load_into(radnet.RadNet((2, 2)), reader.path)):
+        with pytest.raises(radnet.RadNetError) as refusal:
+            read()
+        assert len(str(refusal.value)) < 1000
+        assert str(refusal.value).isprintable()
+    assert time.perf_counter() - start < 5
 
 
 # --- bits that flip

@@ -2,6 +2,7 @@
 
 import builtins
 import errno
+import fcntl
 import multiprocessing
 import os
 import resource
@@ -30,6 +31,31 @@ def test_the_mode_of_a_file_stays(tmp_path):
         path.chmod(mode)
         write_atomically(path, b"new")
         assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666])
+def test_nobody_else_can_read_a_file_while_it_is_rewritten(mode, tmp_path, monkeypatch):
+    path, seen = tmp_path / "a", []
+    write_atomically(path, b"old")
+    path.chmod(mode)
+
+    def watched(function):
+        def call(*args, **kwargs):
+            modes = [stat.S_IMODE(other.stat().st_mode) for other in tmp_path.iterdir() if other != path]
+            seen.append((function.__name__, modes))
+            return function(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(fcntl, "flock", watched(fcntl.flock))
+    monkeypatch.setattr(os, "chmod", watched(os.chmod))
+    before = os.umask(0)
+    try:
+        write_atomically(path, b"new")
+    finally:
+        os.umask(before)
+    assert seen == [("flock", [0o600]), ("chmod", [0o600])]
+    assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 def test_links_are_followed_and_stay(tmp_path):

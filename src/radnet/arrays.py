@@ -124,4 +124,8 @@ def _array(file: IO[bytes], size: int) -> Numbers:
     if len(body) != count * dtype.itemsize:
         raise ValueError("it is cut off")
     flat = np.frombuffer(body, dtype=dtype)
+    if not dtype.isnative:
+        flat = flat.astype(dtype.newbyteorder("="))
+    if dtype.kind == "f" and dtype.itemsize > 8:  # long doubles, which torch does not have
+        flat = flat.astype(np.float64)
     return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)

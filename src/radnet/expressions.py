@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .checks import is_number
-from .errors import InvalidValue
+from .errors import InvalidType, InvalidValue
 from .threads import quietly
 
 #: characters of a formula, and how deep it may be nested; a sum of n terms is nested n deep
@@ -60,7 +60,7 @@ class Formula:
     Attributes
     ----------
     text : str
-        The formula, which gives the same function again.
+        The formula, one line of printable characters, which gives the same function again.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class Formula:
     """
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text = text = _checked_text(text)
         tree = _parsed(text)
         self._parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
         if not self._parts:
@@ -92,7 +92,8 @@ def parse_formula(text: str) -> Formula:
     """The function that a formula stands for; no code is imported or run, whatever the text is.
 
     A formula may use ``x1, x2, ...``, ``x`` (the first coordinate), ``r`` (the norm), numbers, ``+ - * / **``,
-    comparisons, ``pi``, ``e`` and the usual functions; several outputs are separated by commas.
+    comparisons, ``pi``, ``e`` and the usual functions; several outputs are separated by commas. It is one line of
+    printable characters, without comments.
     """
     return Formula(text)
 
@@ -108,7 +109,7 @@ def parse_function(text: str) -> Callable[..., Tensor]:
     >>> parse_function("math:hypot")
     <built-in function hypot>
     """
-    module, _, name = text.partition(":")
+    module, _, name = text.partition(":") if isinstance(text, str) else ("", "", "")
     if name.isidentifier() and all(part.isidentifier() for part in module.split(".")):
         return imported_function(module, name)
     return parse_formula(text)
@@ -134,15 +135,27 @@ def _shown(text: str) -> str:
     return repr(text) if len(text) <= 200 else f"{text[:200]!r}..."
 
 
-def _parsed(text: str) -> ast.expr:
+def _checked_text(text: object) -> str:
+    """One line of printable characters without a comment: what is shown of a formula is what is computed."""
+    if not isinstance(text, str):
+        raise InvalidType(f"a formula is a text such as 'exp(-x**2)', got {type(text).__name__}")
     if len(text) > LONGEST:
         raise InvalidValue(
             f"a formula of {len(text):,} characters; at most {LONGEST:,} are read; write a function and give "
             "MODULE:FUNCTION"
         )
+    text = text.strip()
+    odd = next((c for c in text if not c.isprintable() or c == "#"), None)
+    if odd is not None:
+        what = "it has a comment" if odd == "#" else f"{odd!a} in it is a control character or a new line"
+        raise InvalidValue(f"{_shown(text)} is not a formula ({what}); write it on one line, for example exp(-x**2)")
+    return text
+
+
+def _parsed(text: str) -> ast.expr:
     try:
         with quietly():  # Python warns of numbers that run into words
-            return ast.parse(text.strip(), mode="eval").body
+            return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InvalidValue(
             f"{_shown(text)} is not a formula ({error}); for example exp(-x**2), or MODULE:FUNCTION"

@@ -8,7 +8,8 @@ leaves the old file or the new one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +18,28 @@ from .activations import NAMES, Radial, RadialActivation, ShiftedReLU, named_act
 from .checks import check_kind, is_number
 from .errors import InvalidValue
 from .network import RadNet
-from .reading import FLOATS, Header, check_fits, enough_memory, open_tensors, pack, read_tensors, unpack
+from .reading import (
+    FLOATS,
+    Header,
+    Layout,
+    check_fits,
+    check_layout,
+    layouts,
+    open_tensors,
+    pack,
+    read_tensors,
+    reading,
+    some_of,
+    unpack,
+)
 from .widths import check_widths
 from .writing import write_atomically
 
 FORMAT = 2  # 1 had no checksum
 _KEY = "radnet"
 _SHIFTED = next(name for name, kind in NAMES.items() if kind is ShiftedReLU)
+
+_SHIFTS: dict[str, str | float | None] = {"none": None, "fixed": 0.0, "trainable": "trainable"}
 
 ActivationSource = Callable[[Tensor], Tensor] | type[RadialActivation]
 
@@ -100,23 +116,23 @@ def load(
     >>> again.widths, again.activations[0]
     ((2, 5, 1), Radial(h=tanh))
     """
-    with enough_memory(path):
-        header, state = unpack(path, _KEY, FORMAT, _NOT_OURS)
-        _check_header(header, path)
-        widths = check_widths(header["widths"])
+    with reading(path):
+        header, state = unpack(path, _KEY, FORMAT, _NOT_OURS, partial(_check_announced, path))
+        check_finite(state)
+        depth = len(header["widths"]) - 1
         rhos = [
             _rebuild(entry, i, activations or {}, header["dtype"])
             for i, entry in enumerate(header["activations"], start=1)
         ]
-        _check_shapes(state, _expected_shapes(widths, header["bias"], rhos), header["dtype"], path)
-        check_finite(state)
-        depth = len(widths) - 1
         net = RadNet.from_parameters(
             [state[f"layers.{i}.weight"] for i in range(depth)],
             [state[f"layers.{i}.bias"] for i in range(depth)] if header["bias"] else None,
             rhos,
         )
-        net.load_state_dict(state)
+        own = net.state_dict()
+        _check_names(own, state, path)
+        for name, value in own.items():  # torch's load_state_dict takes a time that grows with the square of the depth
+            value.copy_(state[name])
         return net.to(device).eval()
 
 
@@ -134,13 +150,16 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
     >>> torch.equal(net(torch.ones(3, 2)), other(torch.ones(3, 2)))
     True
     """
-    with enough_memory(path):
+    with reading(path):
         own = model.state_dict()
         with open_tensors(path) as file:
             names = set(file.keys())
             for problem, missing in (("the file lacks", set(own) - names), ("the model lacks", names - set(own))):
                 if missing:
-                    raise InvalidValue(f"{path}: {problem} {', '.join(sorted(missing))}")
+                    raise InvalidValue(f"{path}: {problem} {some_of(missing)}")
+            found = layouts(file, path)
+            for name, value in own.items():
+                check_layout(found[name], value, f"{path}: {name}")
             state = read_tensors(file, path)
         for name, value in own.items():
             check_fits(state[name], value, f"{path}: {name}")
@@ -170,13 +189,18 @@ def _describe(rho: RadialActivation, i: int) -> dict[str, object]:
     return {**entry, "name": name, "custom": True}
 
 
-def _rebuild(entry: object, i: int, given: Mapping[str, ActivationSource], dtype: str) -> RadialActivation:
+def _check_entry(entry: object, i: int) -> bool:
+    """What the header says of an activation; whether it has a shift."""
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise InvalidValue(f"layer {i}: the header does not say which activation it has")
-    name, kind = entry["name"], entry.get("shift", "none")
-    if kind not in ("none", "fixed", "trainable"):
+    kind = entry.get("shift", "none")
+    if not isinstance(kind, str) or kind not in _SHIFTS:
         raise InvalidValue(f"layer {i}: unknown kind of shift {kind!r} in the header")
-    shift = {"none": None, "fixed": 0.0, "trainable": "trainable"}[kind]
+    return _SHIFTS[kind] is not None
+
+
+def _rebuild(entry: Header, i: int, given: Mapping[str, ActivationSource], dtype: str) -> RadialActivation:
+    name, shift = entry["name"], _SHIFTS[entry.get("shift", "none")]
     keywords: Header = {"shift": shift, "dtype": _dtype(dtype)}
     if not entry.get("custom"):
         if "b" in entry and (name != _SHIFTED or not is_number(entry["b"])):
@@ -207,29 +231,42 @@ def _check_header(header: Header, path: str | os.PathLike[str]) -> None:
         raise InvalidValue(f"{path}: {len(header['widths'])} widths, but {len(header['activations'])} activations")
 
 
-def _expected_shapes(widths: tuple[int, ...], bias: bool, rhos: list[RadialActivation]) -> dict[str, tuple[int, ...]]:
+def _check_announced(path: str | os.PathLike[str], header: Header, found: Mapping[str, Layout]) -> None:
+    """The header, and the tensors in the file against it, none of which was read yet."""
+    _check_header(header, path)
+    widths = check_widths(header["widths"])
+    shifted = [_check_entry(entry, i) for i, entry in enumerate(header["activations"], start=1)]
+    _check_shapes(found, _expected_shapes(widths, header["bias"], shifted), header["dtype"], path)
+
+
+def _expected_shapes(widths: tuple[int, ...], bias: bool, shifted: list[bool]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
-    for i, rho in enumerate(rhos):
+    for i, has_shift in enumerate(shifted):
         shapes[f"layers.{i}.weight"] = (widths[i + 1], widths[i])
         if bias:
             shapes[f"layers.{i}.bias"] = (widths[i + 1],)
-        if rho.shift is not None:
+        if has_shift:
             shapes[f"rescalings.{i}.shift"] = ()
     return shapes
 
 
 def _check_shapes(
-    state: dict[str, Tensor], expected: dict[str, tuple[int, ...]], dtype: str, path: str | os.PathLike[str]
+    state: Mapping[str, Layout], expected: dict[str, tuple[int, ...]], dtype: str, path: str | os.PathLike[str]
 ) -> None:
-    if set(state) != set(expected):
-        odd = ", ".join(sorted(set(state) ^ set(expected)))
-        raise InvalidValue(f"{path}: the tensors in the file are not those the header announces ({odd})")
+    _check_names(expected, state, path)
+    needed = _dtype(dtype)
     for name, shape in expected.items():
-        if tuple(state[name].shape) != shape:
+        if state[name].shape != shape:
             layer = int(name.split(".")[1]) + 1
-            raise InvalidValue(f"{path}: layer {layer}: {name} has shape {tuple(state[name].shape)}; needs {shape}")
-        if state[name].dtype != _dtype(dtype):
+            raise InvalidValue(f"{path}: layer {layer}: {name} has shape {state[name].shape}; needs {shape}")
+        if state[name].dtype != needed:
             raise InvalidValue(f"{path}: {name} is stored as {_dtype_name(state[name].dtype)}, the header says {dtype}")
+
+
+def _check_names(expected: Collection[str], found: Collection[str], path: str | os.PathLike[str]) -> None:
+    if set(found) != set(expected):
+        odd = some_of(set(found) ^ set(expected))
+        raise InvalidValue(f"{path}: the tensors in the file are not those the header announces ({odd})")
 
 
 def check_finite(state: Mapping[str, Tensor]) -> None:
@@ -241,7 +278,7 @@ def check_finite(state: Mapping[str, Tensor]) -> None:
             raise InvalidValue(f"{name} holds NaN or infinite values")
 
 
-def _dtype_name(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype | None) -> str:
     return str(dtype).removeprefix("torch.")
 
 

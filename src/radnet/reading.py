@@ -2,8 +2,9 @@
 
 Only regular files are opened, so nothing waits for a pipe. Text is JSON of limited size and depth with ordinary
 numbers. Tensors come from safetensors, which holds no code and no more than its own bytes; a file of format 2 carries a
-checksum of its header and its tensors, so that a flipped bit is a reason to refuse. Every refusal is an `InvalidValue`
-that names the file.
+checksum of its header and its tensors, so that a flipped bit is a reason to refuse. No tensor is read before the names,
+shapes and dtypes of all of them were compared with what the header announces, since a file may be larger than memory.
+Every refusal is an `InvalidValue` that names the file, of limited length.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import json
 import math
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -24,7 +25,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from .checks import is_whole
-from .errors import InvalidValue, MissingFile, NotEnoughMemory
+from .errors import LONGEST_MESSAGE, InvalidValue, MissingFile, NotEnoughMemory, RadNetError, printable
 
 #: bytes of JSON, also of the header of a safetensors file, and how deep it may be nested
 LARGEST_TEXT = 2**24
@@ -38,6 +39,11 @@ KINDS = {
     "radnet-approximation": ("an approximation", "radnet.approximation.load(path)"),
     "radnet-checkpoint": ("a radnet checkpoint", "radnet.training.fit(..., checkpoint=path)"),
 }
+#: dtypes by the names that safetensors has for them; it has more, which nothing of ours has
+_DTYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -66,8 +72,50 @@ def enough_memory(where: object) -> Iterator[None]:
     """
     try:
         yield
-    except MemoryError as error:
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
         raise NotEnoughMemory(f"{where}: not enough memory to read it") from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether there was no memory: torch has no error of its own for it on the CPU.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("sizes differ"))
+    (True, False)
+    """
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+
+
+@contextmanager
+def reading(path: object) -> Iterator[None]:
+    r"""While a file is read: `enough_memory`, and refusals that are printable and not as long as what they refuse.
+
+    >>> with reading("a.safetensors"):
+    ...     raise InvalidValue("a.safetensors: lacks x\x1b[8m")
+    Traceback (most recent call last):
+        ...
+    radnet.errors.InvalidValue: a.safetensors: lacks x\x1b[8m
+    """
+    try:
+        with enough_memory(path):
+            yield
+    except RadNetError as error:
+        said = printable(str(error), LONGEST_MESSAGE)
+        if said == str(error):
+            raise
+        raise type(error)(said) from error
+
+
+def some_of(names: Iterable[str], most: int = 10) -> str:
+    """Names in a message: the first of them, and how many more there are.
+
+    >>> some_of(["b", "a"]), some_of(["c", "b", "a"], 2)
+    ('a, b', 'a, b and 1 more')
+    """
+    ordered = sorted(names)
+    more = f" and {len(ordered) - most:,} more" if len(ordered) > most else ""
+    return ", ".join(printable(name, 60) for name in ordered[:most]) + more
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
@@ -110,6 +158,18 @@ def _check_plain(value: object, depth: int) -> None:
 Header = dict[str, Any]
 
 
+class Layout(NamedTuple):
+    """What a file says of a tensor before it is read; a dtype that we do not know is None."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype | None
+
+
+#: looks at the header and at what the file says of its tensors, and raises unless they belong together
+Announced = Callable[[Header, Mapping[str, Layout]], None]
+T = TypeVar("T")
+
+
 class TensorFile(NamedTuple):
     """What a file of ours holds: its header and its tensors."""
 
@@ -128,8 +188,12 @@ def _sealed(text: str, seal: str) -> str:
     return text[: len(_SEAL)] + seal + text[len(_SEAL) + len(_UNSEALED) :]
 
 
-def unpack(path: str | os.PathLike[str], key: str, newest: int, otherwise: str) -> TensorFile:
+def unpack(
+    path: str | os.PathLike[str], key: str, newest: int, otherwise: str, announced: Announced | None = None
+) -> TensorFile:
     """Header and tensors of a file of ours, formats 1 to ``newest``; ``otherwise``: what is said of any other file.
+
+    ``announced`` is asked before a tensor is read.
 
     Raises
     ------
@@ -150,6 +214,8 @@ def unpack(path: str | os.PathLike[str], key: str, newest: int, otherwise: str) 
         found = header.get("format")
         if not is_whole(found) or not 1 <= found <= newest:
             raise InvalidValue(f"{path}: file format {found!r}; this radnet reads formats 1 to {newest}")
+        if announced is not None:
+            announced(header, layouts(file, path))
         tensors = read_tensors(file, path)
     text = metadata[key]
     if found > 1 and text != _sealed(text, checksum(_sealed(text, _UNSEALED), tensors)):
@@ -177,6 +243,15 @@ def open_tensors(path: str | os.PathLike[str]) -> Any:
         raise InvalidValue(f"{path}: not a safetensors file, or damaged ({error})") from error
 
 
+def layouts(file: Any, path: str | os.PathLike[str]) -> dict[str, Layout]:
+    """Shapes and dtypes of the tensors of an open file, none of which is read."""
+    try:
+        parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        return {name: Layout(tuple(x.get_shape()), _DTYPES.get(x.get_dtype())) for name, x in parts.items()}
+    except (SafetensorError, RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InvalidValue(f"{path}: a tensor in the file cannot be read ({error})") from error
+
+
 def read_tensors(file: Any, path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """All tensors of an open file, as copies: what safetensors gives lies in the file, and goes where that goes."""
     try:
@@ -185,8 +260,8 @@ def read_tensors(file: Any, path: str | os.PathLike[str]) -> dict[str, Tensor]:
         raise InvalidValue(f"{path}: a tensor in the file cannot be read ({error})") from error
 
 
-def part_of(tensors: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with a name and a dot, by the rest of their names.
+def part_of(tensors: Mapping[str, T], name: str) -> dict[str, T]:
+    """The tensors, or their layouts, whose names begin with a name and a dot, by the rest of their names.
 
     >>> sorted(part_of({"a.x": torch.zeros(1), "a.y.z": torch.zeros(1), "ab.x": torch.zeros(1)}, "a"))
     ['x', 'y.z']
@@ -205,15 +280,20 @@ def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
+def check_layout(found: Tensor | Layout, own: Tensor, what: str) -> None:
+    """Whether a tensor can take the place of another, as far as its shape and its kind of numbers tell."""
+    if tuple(found.shape) != tuple(own.shape):
+        raise InvalidValue(f"{what} has shape {tuple(found.shape)}; the model needs {tuple(own.shape)}")
+    if found.dtype != own.dtype and not (found.dtype in FLOATS and own.dtype in FLOATS):
+        raise InvalidValue(f"{what} is {found.dtype}; the model needs {own.dtype}")
+
+
 def check_fits(value: Tensor, own: Tensor, what: str) -> None:
     """Whether a tensor can take the place of another: the same shape and kind, and every number one of its dtype's.
 
     Numbers that are not finite are let through only where the other holds the same.
     """
-    if value.shape != own.shape:
-        raise InvalidValue(f"{what} has shape {tuple(value.shape)}; the model needs {tuple(own.shape)}")
-    if value.dtype != own.dtype and not (value.dtype in FLOATS and own.dtype in FLOATS):
-        raise InvalidValue(f"{what} is {value.dtype}; the model needs {own.dtype}")
+    check_layout(value, own, what)
     if value.dtype not in FLOATS:
         return
     there = value.to(own.dtype)

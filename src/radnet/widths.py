@@ -44,6 +44,8 @@ def check_widths(widths: Iterable[object]) -> tuple[int, ...]:
 def _whole(entries: Sequence[object], i: int) -> int:
     """Entry i as an int: numbers that are not whole are a wrong value, all else is a wrong type."""
     n = entries[i]
+    if type(n) is int:
+        return n
     if isinstance(n, SupportsIndex) and not isinstance(n, bool):
         try:
             return operator.index(n)

@@ -1,9 +1,9 @@
 """Writing files: all or nothing, over regular files alone, and never two at a time.
 
 A write goes to a temporary file beside the target and is renamed, so that a crash at any moment leaves the old file or
-the new one. Links are followed, the mode of the old file is kept, and anything that is not a regular file is refused.
-What a killed write leaves behind is removed by the next one: a temporary file is locked as long as somebody writes it,
-so a leftover is one that nobody holds.
+the new one. Links are followed, the mode of the old file is kept, and until the rename nobody but its owner can read
+what takes its place; anything that is not a regular file is refused. What a killed write leaves behind is removed by
+the next one: a temporary file is locked as long as somebody writes it, so a leftover is one that nobody holds.
 
 Locks are locks of the system on files or folders that stay; they end with the process that holds them, however it ends.
 """
@@ -137,7 +137,7 @@ def _target(path: str | os.PathLike[str]) -> Path:
 
 def _write(target: Path, data: bytes) -> None:
     mode = stat.S_IMODE(target.stat().st_mode) if target.is_file() else None
-    file, temporary = _temporary(target)
+    file, temporary = _temporary(target, 0o666 if mode is None else 0o600)  # nobody else reads it before it is done
     try:
         with file:
             file.write(data)
@@ -151,11 +151,11 @@ def _write(target: Path, data: bytes) -> None:
         raise
 
 
-def _temporary(target: Path) -> tuple[IO[bytes], Path]:
-    """A new file beside the target, and its path; held, where the system can."""
+def _temporary(target: Path, mode: int) -> tuple[IO[bytes], Path]:
+    """A new file beside the target, of a mode from which the umask is taken, and its path; held, where possible."""
     while True:
         path = target.with_name(f"{_beginning(target)}{secrets.token_hex(_HEX // 2)}.tmp")
-        file = open(path, "xb")  # noqa: SIM115
+        file = open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)

@@ -81,11 +81,16 @@ def test_usage_errors_have_exit_code_2():
         ["reproduce", "--trials", "0"],
         ["reproduce", "--experiment", "99"],
         ["inspect", "1,2", "--frobnicate"],
+        ["verify", "a", "b", "--seed", str(10**30)],
+        ["verify", "a", "b", "--seed", str(2**63)],
+        ["verify", "a", "b", "--seed", "-1"],
+        ["verify", "a", "b", "--rows", str(10**7 + 1)],
     ):
         result = radnet(*arguments)
         assert result.returncode == 2, arguments
         assert result.stdout == ""
         assert result.stderr
+        assert "no such file" not in result.stderr
 
 
 def test_reproduce_prints_ours_beside_the_papers(capsys, tmp_path):

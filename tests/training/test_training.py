@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import radnet
 from places import HELPERS
 from radnet.checkpoints import Progress, read_checkpoint, write_checkpoint
+from radnet.reading import pack, unpack
 from radnet.training import fit
 
 RUN = HELPERS / "run_training.py"
@@ -303,3 +304,36 @@ def test_bad_input_is_refused_with_a_reason(tmp_path):
             call()
         assert isinstance(caught.value, radnet.RadNetError)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("make", "change"),
+    [
+        (lambda o: torch.optim.lr_scheduler.StepLR(o, 2), {"step_size": 0}),
+        (lambda o: torch.optim.lr_scheduler.StepLR(o, 1), {"gamma": -1e308, "last_epoch": 5}),
+        (lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5), {"T_max": 0}),
+    ],
+)
+def test_a_state_from_which_the_scheduler_cannot_go_on_is_refused_and_nothing_changes(make, change, tmp_path):
+    def run(epochs):
+        torch.manual_seed(0)
+        net = radnet.RadNet((2, 5, 1))
+        optimizer = torch.optim.Adam(net.parameters())
+        scheduler = make(optimizer)
+        data = (torch.ones(8, 2), torch.ones(8, 1))
+        before = (copy.deepcopy(scheduler.state_dict()), copy.deepcopy(optimizer.state_dict()))
+        try:
+            fit(net, data, optimizer=optimizer, epochs=epochs, scheduler=scheduler, checkpoint=path, every=1)
+        finally:
+            unchanged.append(before == (scheduler.state_dict(), optimizer.state_dict()))
+
+    path, unchanged = tmp_path / "run", []
+    run(3)
+    run(4)  # as it is, it goes on
+    header, tensors = unpack(path, "radnet-checkpoint", 2, "")
+    header["scheduler"] |= change
+    header["groups"][0]["lr"] = 1e10
+    path.write_bytes(pack(tensors, "radnet-checkpoint", header))
+    with pytest.raises(radnet.RadNetError, match="the scheduler cannot go on from the state in the file"):
+        run(6)
+    assert unchanged == [False, False, True]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..errors import InvalidType, InvalidValue
+from ..errors import InvalidType, InvalidValue, printable
 from .constructions.deep import DeepNetwork
 from .covers import Cover
+from .domains import Domain, Points
 from .targets import Function, values_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_LONGEST_ROW = 10_000  # characters; a formula may have as many
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,7 @@ class Certificate:
             rows.append(("limit up to", f"|x| = {far}"))
         if self.recorded:
             rows.append(("recorded", "in the file; not measured again (radnet verify does)"))
-        return "\n".join(f"{name:<15}{text}" for name, text in rows)
+        return table(rows)
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON, None for infinite; the widths are left out, which width and depth determine."""
@@ -181,6 +184,16 @@ class Certificate:
     def as_dict(self) -> dict[str, object]:
         """The same as `to_dict`, by its older name."""
         return self.to_dict()
+
+
+def scope_of(domain: Domain) -> str:
+    """Where a certificate holds that knows no limit of f."""
+    return "the given points" if isinstance(domain, Points) else f"the domain {domain}"
+
+
+def table(rows: Iterable[tuple[str, str]]) -> str:
+    """Names and texts, one a line; what stands in a file does nothing to the terminal."""
+    return "\n".join(f"{name:<15}{printable(text, _LONGEST_ROW)}" for name, text in rows)
 
 
 def _plain(value: object) -> object:

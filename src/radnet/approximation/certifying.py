@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ..errors import InvalidValue
-from .certificate import DTYPES, Certificate
+from .certificate import DTYPES, Certificate, scope_of
 from .constructions.construction import Construction
 from .covers import Cover
 from .domains import Points
@@ -108,9 +108,8 @@ def _rests_on(problem: Problem) -> str:
 
 
 def _scope(problem: Problem, reach: float) -> str:
-    if isinstance(problem.domain, Points):
-        return "the given points"
-    return f"all of R^{problem.n}, up to |x| = {reach:.3g}" if reach else f"the domain {problem.domain}"
+    everywhere = reach and not isinstance(problem.domain, Points)
+    return f"all of R^{problem.n}, up to |x| = {reach:.3g}" if everywhere else scope_of(problem.domain)
 
 
 def _unit_roundoff(name: str) -> float:

@@ -69,7 +69,7 @@ class Approximation:
                 y[out] = self.outside(points[out])
         return torch.from_numpy(y).reshape(*x.shape[:-1], y.shape[1]).to(dtype=x.dtype, device=x.device)
 
-    def recheck(self, f: Function | None = None, *, points: int = 10_000) -> Recheck:
+    def recheck(self, f: Function | None = None, *, points: int | None = None, seed: int | None = None) -> Recheck:
         """Measure again what the certificate says, for one that was read from a file: whoever wrote it may be wrong.
 
         Parameters
@@ -77,8 +77,19 @@ class Approximation:
         f : function, optional
             The function that was approximated; by default the formula, if there is one. Without either, only the
             network is compared with its closed form, and the result says so.
-        points : int
-            How many random points of the domain are looked at.
+        points : int, optional
+            How many random points of a box or a ball are looked at: by default 10,000, fewer in more than 400
+            dimensions. Of a finite domain all are. A file of an earlier version, which does not say what its domain is,
+            has but the points at which f was evaluated, and the result says so.
+        seed : int, optional
+            For the same random points again; by default nobody knows beforehand which they are.
+
+        Raises
+        ------
+        NotEnoughMemory
+            If there is not enough memory.
+        InvalidValue
+            If the formula in the file is none, or the parts of the file do not fit together.
 
         Examples
         --------
@@ -89,7 +100,7 @@ class Approximation:
         >>> a.recheck().against
         'its closed form alone: f is neither given nor in the file'
         """
-        return recheck(self, f, points)
+        return recheck(self, f, points, seed)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write network, cover and certificate to a safetensors file, atomically; `radnet.approximation.load` reads it.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,11 +13,10 @@ from torch import Tensor
 
 from ..errors import InvalidValue
 from ..files import check_finite
-from ..reading import Header, enough_memory, pack, part_of, unpack
+from ..reading import Header, pack, part_of, reading, unpack
 from ..threads import quietly
 from ..writing import write_atomically
 from .certificate import Certificate
-from .constructions import RECIPES
 from .constructions.construction import Outside
 from .constructions.deep import DeepNetwork
 from .constructions.growing_width import GrowingNetwork
@@ -24,6 +24,7 @@ from .constructions.stacked import StackedNetwork
 from .constructions.width_max import Moved
 from .covers import Cover
 from .domains import Array, Ball, Box, Domain, Points
+from .fields import check_announced
 from .targets import Limit
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ class Stored(NamedTuple):
 
 def read(path: str | os.PathLike[str]) -> Stored:
     """Read what `save` wrote, checked."""
-    with enough_memory(path):
-        header, state = unpack(path, _KEY, FORMAT, _NOT_ONE)
+    with reading(path):
+        header, state = unpack(path, _KEY, FORMAT, _NOT_ONE, partial(check_announced, path))
         check_finite(state)
         with quietly():  # torch warns of shapes that are refused below
             return _built(path, header, state)
@@ -95,50 +96,27 @@ def _built(path: str | os.PathLike[str], header: Header, state: dict[str, Tensor
             _cover=cover,
         )
         domain, formula = _domain(header.get("domain"), part_of(state, "domain")), header.get("formula")
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        network(torch.zeros(1, network.widths[0], dtype=next(network.parameters()).dtype))
+        outside(np.zeros((1, network.widths[0]))) + outputs[:1]
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, ArithmeticError) as error:
         raise InvalidValue(f"{path}: the file does not hold what its header announces ({error})") from error
-    try:
-        _check(path, network, cover, outputs, certificate, outside)
-    except (IndexError, TypeError, AttributeError) as error:
-        raise InvalidValue(f"{path}: the tensors do not fit together ({error})") from error
+    if certificate.parameters != network.parameter_count:
+        raise InvalidValue(f"{path}: the certificate is that of another network")
+    _check_room(path, cover)
     if domain is not None and domain.dimension != network.widths[0]:
         raise InvalidValue(f"{path}: the domain has {domain.dimension} coordinates, the network {network.widths[0]}")
-    if formula is not None and not isinstance(formula, str):
-        raise InvalidValue(f"{path}: the formula is a {type(formula).__name__}")
     return Stored(network, cover, certificate, outputs, outside, domain, formula)
 
 
-def _check(
-    path: str | os.PathLike[str],
-    network: DeepNetwork,
-    cover: Cover,
-    outputs: Array,
-    certificate: Certificate,
-    outside: Outside,
-) -> None:
-    """Shapes that belong together."""
-    N, n, m = len(cover.radii), network.widths[0], network.widths[-1]
-    shapes = {
-        **{f"cover.{name}": (getattr(cover, name), (N, n)) for name in ("centres", "samples", "grid")},
-        **{f"cover.{name}": (getattr(cover, name), (N,)) for name in ("inner", "outer", "levels")},
-        "outputs": (outputs, (N, m)),
-    }
-    for name, (value, shape) in shapes.items():
-        if value.shape != shape:
-            raise InvalidValue(f"{path}: {name} has shape {value.shape}; needs {shape}")
-    recipe = RECIPES.get(certificate.width)
-    layers = N * recipe.layers if recipe is not None else 0
-    if (certificate.balls, certificate.hidden_layers, len(network.widths) - 2) != (N, layers, layers):
-        raise InvalidValue(f"{path}: the certificate is that of another network")
-    if not all(isinstance(getattr(certificate, name), (int, float)) for name in ("eps", "bound", "rounding")):
-        raise InvalidValue(f"{path}: the certificate does not hold numbers")
-    if isinstance(network, StackedNetwork) and network.hidden.shape != (layers - 1, *2 * [network.widths[1]]):
-        raise InvalidValue(f"{path}: network.hidden has shape {tuple(network.hidden.shape)}; there are {layers} layers")
-    try:
-        network(torch.zeros(1, n, dtype=next(network.parameters()).dtype))
-        outside(np.zeros((1, n))) + outputs[:1]
-    except (RuntimeError, ValueError) as error:
-        raise InvalidValue(f"{path}: the weights do not fit together ({error})") from error
+def _check_room(path: str | os.PathLike[str], cover: Cover) -> None:
+    """On either side of every sphere there is the room that arithmetic needs, or what is near a sphere is anything."""
+    room = np.minimum(cover.radii - cover.inner, cover.outer - cover.radii)
+    rounding = 2.0 ** (2 - cover.bits) * cover.radii  # of the scale, in which the radii are powers of two
+    if not ((cover.inner >= 0) & (cover.radii > 0) & (cover.slack <= room + rounding)).all():
+        raise InvalidValue(
+            f"{path}: the cover leaves less room between its inner, own and outer radii than its slack of "
+            f"{cover.slack:.3g}"
+        )
 
 
 def _described(domain: Domain | None) -> dict[str, object] | None:

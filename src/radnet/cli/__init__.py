@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from ..errors import RadNetError, TrialFailed
+from ..errors import RadNetError, TrialFailed, printable
 from . import approximate, inspect, reproduce, verify
 
 __all__ = ["app", "main"]
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         result = app(args=arguments, prog_name="radnet", standalone_mode=False)
     except RadNetError as error:
-        typer.echo(f"radnet: {error}", err=True)
+        typer.echo(f"radnet: {_lines(error)}", err=True)
         return 1 if isinstance(error, TrialFailed) else 2
     except typer.Abort:
         return 130
@@ -73,5 +73,10 @@ def _report(error: Exception) -> int:
     if callable(show):
         show()
         return int(code)
-    typer.echo(f"radnet: {type(error).__name__}: {error}", err=True)
+    typer.echo(f"radnet: {type(error).__name__}: {_lines(error)}", err=True)
     return 1
+
+
+def _lines(error: Exception) -> str:
+    """The message, in which names and texts from files do nothing to the terminal."""
+    return "\n".join(printable(line) for line in str(error).split("\n"))

@@ -13,6 +13,9 @@ from .options import FormulaOnly, Json, Quiet
 from .output import end_unless, print_json
 from .progress import working
 
+_LARGEST_SEED = 2**63 - 1  # that torch takes
+_MOST_ROWS = 10**7
+
 
 def verify(
     file: Annotated[str, typer.Argument(help="A network, or an approximation, whose certificate is measured again.")],
@@ -23,14 +26,26 @@ def verify(
     ] = None,
     formula_only: FormulaOnly = False,
     inputs: Annotated[str | None, typer.Option(help="A .npy or .csv file with one input a row.")] = None,
-    rows: Annotated[int, typer.Option(help="Without --inputs: how many normal inputs are drawn.", min=1)] = 256,
-    seed: Annotated[int, typer.Option(help="Seed of these.", min=0)] = 0,
+    rows: Annotated[
+        int, typer.Option(help="Without --inputs: how many normal inputs are drawn.", min=1, max=_MOST_ROWS)
+    ] = 256,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            help="Seed of these, by default 0, and of the points at which a certificate is measured, by default any.",
+            min=0,
+            max=_LARGEST_SEED,
+        ),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure again what a file claims, or how equal two networks are. Exit code 3 if it does not hold."""
     with working(f"verifying {file}", quiet):
-        verdict = _recheck(file, function, formula_only) if other is None else _compare(file, other, inputs, rows, seed)
+        if other is None:
+            verdict = _recheck(file, function, formula_only, seed)
+        else:
+            verdict = _compare(file, other, inputs, rows, seed or 0)
     print_json(verdict.data) if as_json else typer.echo(verdict.text)
     end_unless(verdict.holds)
 
@@ -43,7 +58,7 @@ class _Verdict(NamedTuple):
     data: Mapping[str, object]
 
 
-def _recheck(file: str, function: str | None, formula_only: bool) -> _Verdict:
+def _recheck(file: str, function: str | None, formula_only: bool, seed: int | None) -> _Verdict:
     """The certificate of an approximation, measured again: against f if it is given or in the file."""
     from ..reading import key_of
 
@@ -53,7 +68,7 @@ def _recheck(file: str, function: str | None, formula_only: bool) -> _Verdict:
     from .arguments import parse_f
 
     a = load(file)
-    found = a.recheck(None if function is None else parse_f(function, formula_only))
+    found = a.recheck(None if function is None else parse_f(function, formula_only), seed=seed)
     return _Verdict(found.holds, found.report(), dataclasses.asdict(found))
 
 

@@ -8,42 +8,32 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import InvalidValue
-from ..reading import FLOATS, Header, check_fits, enough_memory, pack, part_of, unpack
+from ..reading import FLOATS, Header, Layout, check_fits, pack, part_of, reading, some_of, unpack
 from ..writing import write_atomically
+from .schedules import Scheduler, check_schedule
 
 FORMAT = 2  # 1 had no checksum and no state of torch's global generators
 _KEY = "radnet-checkpoint"
+#: how the names of tensors begin
+_PARTS = ("model", "optimizer", "history", "generator", "random")
+_NO_HISTORY = "{}: the history of losses and rates is missing or damaged"
 
 Path = str | os.PathLike[str]
 #: the state of an optimizer, as torch has it
 State = dict[str, Any]
 PlainT = TypeVar("PlainT")
-
-
-class Scheduler(Protocol):
-    """What a learning rate scheduler can do, as far as a run needs it."""
-
-    def step(self) -> object:
-        """To the rate of the next epoch."""
-        ...
-
-    def state_dict(self) -> Header:
-        """What it needs to go on."""
-        ...
-
-    def load_state_dict(self, state_dict: Header) -> object:
-        """Go on from there."""
-        ...
 
 
 @dataclass
@@ -114,28 +104,22 @@ def read_checkpoint(
     InvalidValue
         If the file is damaged, of another version, or of a model with other parameters.
     """
-    with enough_memory(path):
-        header, tensors = unpack(path, _KEY, FORMAT, "not a radnet checkpoint")
-        progress = _history(path, header, tensors)
+    with reading(path):
+        announced = partial(
+            _check_announced, path, model=model, optimizer=optimizer, scheduler=scheduler, generator=generator
+        )
+        header, tensors = unpack(path, _KEY, FORMAT, "not a radnet checkpoint", announced)
+        progress = _history(path, tensors)
         weights = part_of(tensors, "model")
-        _check_weights(path, weights, model.state_dict())
-        if (generator is None) != ("generator" not in tensors) or (scheduler is None) != (
-            header.get("scheduler") is None
-        ):
-            raise InvalidValue(
-                f"{path}: the run was started with another generator or scheduler; resume it as it was started"
-            )
+        for name, value in model.state_dict().items():
+            check_fits(weights[name], value, f"{path}: {name}")
         state = _optimizer_state(path, header, part_of(tensors, "optimizer"), optimizer)
         if scheduler is not None:
             _check_alike(header["scheduler"], scheduler.state_dict(), f"{path}: the scheduler")
+            check_schedule(path, scheduler, header["scheduler"], optimizer, state["param_groups"])
         if generator is not None:
             _check_random(path, tensors["generator"], generator.device)
         random = part_of(tensors, "random")
-        devices = random_states(model)
-        if random and random.keys() != devices.keys():
-            raise InvalidValue(
-                f"{path}: the run was on other devices ({', '.join(random)}); resume it where it was started"
-            )
         for device, value in random.items():
             _check_random(path, value, torch.device(device))
         # from here on nothing can fail
@@ -180,55 +164,94 @@ def _check_random(path: Path, state: Tensor, device: torch.device) -> None:
 # --- checks
 
 
-def _history(path: Path, header: Header, tensors: dict[str, Tensor]) -> Progress:
-    found = part_of(tensors, "history")
-    whole = found.keys() == {"losses", "rates"}
-    if not whole or any(x.dtype != torch.float64 or x.ndim != 1 or not x.isfinite().all() for x in found.values()):
-        raise InvalidValue(f"{path}: the history of losses and rates is missing or damaged")
-    progress = Progress(found["losses"].tolist(), found["rates"].tolist())
-    if not len(progress.losses) == len(progress.rates) == header.get("epoch"):
+def _check_announced(
+    path: Path,
+    header: Header,
+    found: Mapping[str, Layout],
+    *,
+    model: nn.Module,
+    optimizer: Optimizer,
+    scheduler: Scheduler | None,
+    generator: torch.Generator | None,
+) -> None:
+    """The tensors in the file, none of which was read yet, against the header and the run that is to go on."""
+    history = part_of(found, "history")
+    if history.keys() != {"losses", "rates"} or any(
+        x.dtype != torch.float64 or len(x.shape) != 1 for x in history.values()
+    ):
+        raise InvalidValue(_NO_HISTORY.format(path))
+    if any(x.shape != (header.get("epoch"),) for x in history.values()):
         raise InvalidValue(f"{path}: the history does not have as many epochs as the header says")
-    return progress
+    _check_weights(path, part_of(found, "model"), model.state_dict())
+    if (generator is None) != ("generator" not in found) or (scheduler is None) != (header.get("scheduler") is None):
+        raise InvalidValue(
+            f"{path}: the run was started with another generator or scheduler; resume it as it was started"
+        )
+    _check_optimizer(path, header, part_of(found, "optimizer"), optimizer)
+    random, devices = part_of(found, "random"), random_states(model)
+    if random and random.keys() != devices.keys():
+        raise InvalidValue(f"{path}: the run was on other devices ({some_of(random)}); resume it where it was started")
+    states = [(x, devices[device]) for device, x in random.items()]
+    if generator is not None:
+        states.append((found["generator"], generator.get_state()))
+    if any(x.dtype != own.dtype or x.shape != tuple(own.shape) for x, own in states):
+        raise InvalidValue(f"{path}: the state of a random generator is damaged (it is of another kind or size)")
+    odd = [name for name in found if name.partition(".")[0] not in _PARTS]
+    if odd:
+        raise InvalidValue(f"{path}: it holds {some_of(odd)}, which is no part of a checkpoint")
 
 
-def _check_weights(path: Path, weights: dict[str, Tensor], own: dict[str, Tensor]) -> None:
+def _history(path: Path, tensors: dict[str, Tensor]) -> Progress:
+    found = part_of(tensors, "history")
+    if not all(bool(x.isfinite().all()) for x in found.values()):
+        raise InvalidValue(_NO_HISTORY.format(path))
+    return Progress(found["losses"].tolist(), found["rates"].tolist())
+
+
+def _check_weights(path: Path, weights: Mapping[str, Layout], own: dict[str, Tensor]) -> None:
     if set(weights) != set(own):
-        odd = ", ".join(sorted(set(weights) ^ set(own)))
+        odd = some_of(set(weights) ^ set(own))
         raise InvalidValue(f"{path}: the checkpoint is of another model (different parameters: {odd})")
     for name, value in own.items():
-        if weights[name].shape != value.shape:
+        if weights[name].shape != tuple(value.shape):
             raise InvalidValue(
-                f"{path}: the checkpoint is of other widths: {name} has shape {tuple(weights[name].shape)}, "
+                f"{path}: the checkpoint is of other widths: {name} has shape {weights[name].shape}, "
                 f"the model needs {tuple(value.shape)}"
             )
         if weights[name].dtype != value.dtype:
             raise InvalidValue(f"{path}: {name} is {weights[name].dtype}; the model has {value.dtype}")
-        check_fits(weights[name], value, f"{path}: {name}")
 
 
-def _optimizer_state(path: Path, header: Header, tensors: dict[str, Tensor], optimizer: Optimizer) -> State:
-    """The state of an optimizer, once a copy of it has taken a step from there."""
+def _check_optimizer(path: Path, header: Header, moments: Mapping[str, Layout], optimizer: Optimizer) -> None:
+    """Groups and settings like those of the optimizer, and a parameter for every part of the state."""
     own, groups = optimizer.state_dict()["param_groups"], header.get("groups")
     if not isinstance(groups, list) or [_size(g) for g in groups] != [len(g["params"]) for g in own]:
         raise InvalidValue(f"{path}: the checkpoint is of an optimizer with other parameter groups")
     _check_alike([_tuples(g) for g in groups], own, f"{path}: the optimizer")
     parameters = dict(
         zip(
-            (i for group in own for i in group["params"]),
+            (str(i) for group in own for i in group["params"]),
             (p for group in optimizer.param_groups for p in group["params"]),
             strict=True,
         )
     )
-    numbers = header.get("numbers")
-    state: dict[int, State] = {}
-    for name, value in (*tensors.items(), *(numbers.items() if isinstance(numbers, dict) else ())):
+    for name in (*moments, *_numbers(header)):
         index, _, key = name.partition(".")
-        if not key or not index.isdecimal() or int(index) not in parameters:
+        if not key or index not in parameters:
             raise InvalidValue(f"{path}: the state of the optimizer has a part {name!r}, which belongs to no parameter")
-        if isinstance(value, Tensor):
-            _check_moment(path, name, value, parameters[int(index)])
+        if name in moments:
+            _check_moment(path, name, moments[name], parameters[index])
+
+
+def _optimizer_state(path: Path, header: Header, tensors: dict[str, Tensor], optimizer: Optimizer) -> State:
+    """The state of an optimizer, once a copy of it has taken a step from there."""
+    state: dict[int, State] = {}
+    for name, value in (*tensors.items(), *_numbers(header).items()):
+        index, _, key = name.partition(".")
+        if isinstance(value, Tensor) and value.dtype in FLOATS and not bool(value.isfinite().all()):
+            raise InvalidValue(f"{path}: optimizer.{name} holds NaN or infinite values")
         state.setdefault(int(index), {})[key] = value
-    found = {"state": state, "param_groups": [_tuples(group) for group in groups]}
+    found = {"state": state, "param_groups": [_tuples(group) for group in header["groups"]]}
     try:
         _try_a_step(optimizer, found)
     except MemoryError:
@@ -240,21 +263,25 @@ def _optimizer_state(path: Path, header: Header, tensors: dict[str, Tensor], opt
     return found
 
 
+def _numbers(header: Header) -> State:
+    """What the state of the optimizer has besides tensors."""
+    numbers = header.get("numbers")
+    return numbers if isinstance(numbers, dict) else {}
+
+
 def _size(group: object) -> int:
     return len(group["params"]) if isinstance(group, dict) and isinstance(group.get("params"), list) else -1
 
 
-def _check_moment(path: Path, name: str, value: Tensor, p: Tensor) -> None:
+def _check_moment(path: Path, name: str, value: Layout, p: Tensor) -> None:
     """A number, or a tensor of the parameter's shape, in which some axes may have length 1."""
-    fits = value.numel() == 1 or (
-        value.ndim == p.ndim and all(a in (1, b) for a, b in zip(value.shape, p.shape, strict=True))
+    fits = math.prod(value.shape) == 1 or (
+        len(value.shape) == p.ndim and all(a in (1, b) for a, b in zip(value.shape, p.shape, strict=True))
     )
     if not fits:
-        raise InvalidValue(f"{path}: optimizer.{name} has shape {tuple(value.shape)}, its parameter {tuple(p.shape)}")
+        raise InvalidValue(f"{path}: optimizer.{name} has shape {value.shape}, its parameter {tuple(p.shape)}")
     if value.dtype not in FLOATS and value.dtype not in (torch.int64, torch.int32, torch.bool):
         raise InvalidValue(f"{path}: optimizer.{name} is {value.dtype}; that is no state of an optimizer")
-    if value.dtype in FLOATS and not bool(value.isfinite().all()):
-        raise InvalidValue(f"{path}: optimizer.{name} holds NaN or infinite values")
 
 
 def _try_a_step(optimizer: Optimizer, state: State) -> None:

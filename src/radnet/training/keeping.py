@@ -13,7 +13,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..writing import exclusively, remove_leftovers
-from .checkpoints import Progress, Scheduler, cuda_devices, random_states, read_checkpoint, write_checkpoint
+from .checkpoints import Progress, cuda_devices, random_states, read_checkpoint, write_checkpoint
+from .schedules import Scheduler
 
 _SECONDS = 60.0  # between checkpoints, where nothing is said of it
 

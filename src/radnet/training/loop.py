@@ -20,10 +20,10 @@ from ..errors import Diverged, InvalidValue
 from ..network import RadNet
 from .bar import bar
 from .batches import Loss, Pair, batches_of, check_shapes, generator_of, tensors_of
-from .checkpoints import Scheduler
 from .keeping import Due, Keeper
 from .processes import World
 from .result import FitResult
+from .schedules import Scheduler
 
 
 def fit(
