@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from . import initialization as initialization
     from . import linalg as linalg
     from . import models as models
+    from . import modes as modes
     from . import network as network
     from . import plots as plots
     from . import profiles as profiles
@@ -80,6 +81,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "initialization": (),
     "linalg": (),
     "models": (),
+    "modes": (),
     "network": ("RadNet", "widen"),
     "plots": (),
     "profiles": (),

@@ -7,8 +7,9 @@ from torch import Tensor, nn
 
 from ..activations import RadialActivation
 from ..errors import InvalidType, InvalidValue
+from ..modes import Argument
 from ..network import RadNet
-from ..running import Argument, Call
+from ..running import Call
 from .judging.given import as_call, check_inputs, check_mode
 from .trust import stands_for
 

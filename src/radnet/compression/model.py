@@ -10,7 +10,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from ..running import Argument, Call, copied, run
+from ..modes import Argument
+from ..running import Call, copied, run
 from .bounds.bound import Bound
 from .judging.certificate import Certificate
 from .operations import work_of

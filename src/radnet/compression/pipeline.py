@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import InvalidValue
+from ..modes import Argument
 from ..network import NetworkT
-from ..running import Argument, Call, Ran, as_float64, copied, with_same_parameters
+from ..running import Call, Ran, as_float64, copied, with_same_parameters
 from .bounds.bound import Bound, bound
 from .certifying import certified, explored_by, run_as_stored
 from .chain import qr_compress

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ..errors import InvalidValue
-from ..running import Argument
+from ..modes import Argument
 from .reasons import Cause, Reason
 
 if TYPE_CHECKING:

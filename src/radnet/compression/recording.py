@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..running import Argument, Mode
+from ..modes import Argument, Mode
 
 #: operations whose whole numbers are lengths or places along an axis, which may differ between runs of one program
 _SIZED = (

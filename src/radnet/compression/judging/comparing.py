@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from ...errors import InvalidValue
 from ...measuring import AGREEMENT, DRAWS, TIMES_CONDITIONING, ULPS, Gap, as_rows, gap_by_rows
-from ...running import Precision, Ran, Shaken, copied, run
+from ...modes import Shaken
+from ...running import Precision, Ran, copied, run
 from .exploring import Nudges, Tried
 
 #: where every row is at a jump, this share of them has to agree, and none may be off by more than so many times the

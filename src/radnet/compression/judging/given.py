@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ...errors import InvalidType, InvalidValue, RadNetError
-from ...running import Argument, Call
+from ...modes import Argument
+from ...running import Call
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Settings that would get in the way do not hold meanwhile. (Random numbers: see `radnet.running.Mode`.)"""
+    """Settings that would get in the way do not hold meanwhile. (Random numbers: see `radnet.modes.Mode`.)"""
     elsewhere = torch.get_default_device().type != "cpu"
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))  # its tensors can neither be versioned nor written into

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from ...errors import InvalidType, InvalidValue
 from ...measuring import as_rows, differences, nudged
-from ...running import Argument, Call, Precision, Ran, Shaken, as_float64, copied, run, with_same_parameters
+from ...modes import Argument, Shaken
+from ...running import Call, Precision, Ran, as_float64, copied, run, with_same_parameters
 from .certificate import Certificate
 from .comparing import Judge, gaps_of, of_call
 from .exploring import Explored, Explorer, Nudges, Tried, shapes_tried

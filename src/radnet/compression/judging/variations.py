@@ -16,7 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...running import Argument, Call
+from ...modes import Argument
+from ...running import Call
 
 #: words and numbers in the code of a model that are tried, and how long a word may be
 MOST_CONSTANTS, LONGEST_WORD = 24, 40

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-from ...running import Argument, Call, Float64, as_float64, restored
+from ...modes import Argument, Float64
+from ...running import Call, as_float64, restored
 from ...threads import quietly, tracing
 from ..operations import layer_of_aten, operation_of_aten, operation_of_module, whole_module
 from ..operations.ends import Input, Output

@@ -24,7 +24,8 @@ from torch import fx, nn
 
 from ... import __file__ as radnet_file
 from ...errors import InvalidValue
-from ...running import Argument, Call, Precision, attributes, restored
+from ...modes import Argument
+from ...running import Call, Precision, attributes, restored
 from ...threads import quietly, tracing
 from ..operations import known_module, operation_of_function, operation_of_module, whole_module
 from ..operations.ends import Input, Output

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from torch import Tensor, fx
 
-from ...running import Argument
+from ...modes import Argument
 from ..program import Step, Unknown, Value
 from ..reasons import Cause, Reason
 from ..recording import Writes, storage_of

@@ -1,0 +1,133 @@
+"""What sees every operation that a model runs: float64 throughout, rounding shaken, random numbers of our own."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .measuring import nudged
+
+#: what a user's forward takes and gives, and what PyTorch's dispatcher hands on: anything
+Argument: TypeAlias = Any
+SHORT = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class Mode(TorchDispatchMode):
+    """Sees every operation while it lasts. Its own work is never compiled, so torch's compiler need not be imported.
+
+    Operations that draw random numbers draw them from a stream of ours, so that the numbers that others draw meanwhile,
+    in other threads too, are the ones they would have drawn.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    @staticmethod
+    def call(func: Argument, args: Argument, kwargs: Argument) -> Argument:
+        """Run one operation."""
+        own = any(isinstance(x, torch.Generator) for x in (*args, *kwargs.values()))
+        if own or torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **kwargs)
+        with _CHANCE.lock:
+            before = torch.get_rng_state()
+            torch.set_rng_state(_CHANCE.state)
+            try:
+                return func(*args, **kwargs)
+            finally:
+                _CHANCE.state = torch.get_rng_state()
+                torch.set_rng_state(before)
+
+
+class _Chance:
+    """Where our own stream of random numbers is, for models that draw some."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.state = torch.Generator().manual_seed(0).get_state()
+
+
+_CHANCE = _Chance()
+
+
+class Unseen(Mode):
+    """Nothing but that."""
+
+    def __torch_dispatch__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
+        """Run one operation."""
+        return self.call(func, args, kwargs or {})
+
+
+class Float64(Mode):
+    """While this lasts, nothing is computed in a shorter floating-point dtype than float64.
+
+    Conversions to a shorter dtype become conversions to float64, tensors made in a shorter dtype are made in float64.
+
+    >>> with Float64():
+    ...     torch.ones(2).half().dtype
+    torch.float64
+    """
+
+    def __torch_dispatch__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
+        """Run one operation with the lengthened dtypes."""
+        args, kwargs = (tuple(map(_longer, args)), {name: _longer(x) for name, x in (kwargs or {}).items()})
+        if any(a.alias_info is not None for a in func._schema.arguments):
+            return self.call(func, args, kwargs)
+        args, kwargs = _lengthened(args), {name: _lengthened(x) for name, x in kwargs.items()}
+        return _lengthened(self.call(func, args, kwargs))
+
+
+class Shaken(Mode):
+    """While this lasts, what every operation gives is one unit in the last place off: up or down, by chance.
+
+    So a computation shows how much rounding there is in it, also where its inputs do not: ``relu(v) - v`` loses digits
+    that no change of v brings back. Zeros stay zeros, and infinities stay.
+
+    >>> with Shaken(torch.Generator().manual_seed(0)):
+    ...     one = torch.ones(1, dtype=torch.float64) * 1
+    >>> abs(float(one) - 1) in (2**-52, 2**-53)
+    True
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator = generator
+        self.size = 0.0  # of the numbers that occur: the largest median of what an operation gave
+
+    def __torch_dispatch__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
+        """Run one operation and shake what it gives, unless that is its input or a view of it."""
+        out = self.call(func, args, kwargs or {})
+        aliased = any(a.alias_info is not None for a in (*func._schema.arguments, *func._schema.returns))
+        return out if aliased else self._shaken(out)
+
+    def _shaken(self, x: Argument) -> Argument:
+        if isinstance(x, Tensor) and x.is_floating_point():
+            exact = (x == 0) | ~x.isfinite()
+            sizes = x[~exact].abs()
+            self.size = max(self.size, float(sizes.median()) if sizes.numel() else 0.0)
+            return torch.where(exact, x, nudged(x, self.generator))
+        return type(x)(map(self._shaken, x)) if type(x) in (list, tuple) else x
+
+
+def _longer(x: Argument) -> Argument:
+    return torch.float64 if isinstance(x, torch.dtype) and x in SHORT else x
+
+
+def _lengthened(x: Argument) -> Argument:
+    """Tensors in float64, also in the lists and tuples that operations take and give."""
+    if isinstance(x, Tensor):
+        return x.to(torch.float64) if x.dtype in SHORT else x
+    return type(x)(map(_lengthened, x)) if type(x) in (list, tuple) else x
