@@ -149,7 +149,7 @@ def test_many_blocks_and_wide_layers_are_laid_out_by_block(decompositions):
     layers = [nn.Linear(3, 4096), radnet.Squash(blocks=256), nn.Linear(4096, 10)]
     analysis, layout, found = laid_out(layers, (2, 3))
     assert [basis.width for basis in layout.bases[:-1]] == [4] * 256
-    assert analysis.radial[0][3].span.parts[("rescaled by", "1", 1), 7].start == 7 * 16
+    assert analysis.radial[0].makes.span.parts[("rescaled by", "1", 1), 7].start == 7 * 16
     assert found[1].tensors["weight"].shape == (10, 1024)
 
 

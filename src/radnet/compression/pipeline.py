@@ -253,9 +253,9 @@ def _edges(analysis: Analysis, layout: Layout) -> Iterator[Edge]:
 
 def _hulls(steps: Sequence[Step], data: Tensor | None) -> Hulls:
     """What can stand along the last axis of the first input, and along its channels if it is a picture."""
-    first = next((step.made.name for step in steps if isinstance(step.operation, Input)), None)
-    if data is None or first is None:
+    if data is None:
         return {}
+    first = next(step.made.name for step in steps if isinstance(step.operation, Input))
     return {(first, dim): affine_hull(data, dim) for dim in {data.ndim - 1, min(1, data.ndim - 1)}}
 
 

@@ -24,7 +24,7 @@ from torch import fx, nn
 
 from ... import __file__ as radnet_file
 from ...errors import InvalidValue
-from ...modes import Argument
+from ...modes import Argument, Unseen
 from ...running import Call, Precision, attributes, restored
 from ...threads import quietly, tracing
 from ..operations import known_module, operation_of_function, operation_of_module, whole_module
@@ -169,7 +169,7 @@ class ModelTracer(fx.Tracer):
     def trace(self, root: Argument, concrete_args: dict[str, Argument] | None = None) -> fx.Graph:
         """The graph of a module; which parts stay whole is found out before, while calling one still runs it."""
         self.whole = set(whole_modules(root).values())
-        with tracing(), quietly():  # torch warns of arguments that it does not know how to check
+        with tracing(), quietly(), Unseen():  # torch warns of arguments that it does not know how to check
             graph = super().trace(root, concrete_args)
         fixed = [f"{name}_{k}" for name in concrete_args or () for k in range(1, len(concrete_args or ()) + 1)]
         for node in [n for n in graph.nodes if n.op == "placeholder" and n.target in fixed]:
