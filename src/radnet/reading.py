@@ -1,10 +1,11 @@
 """Reading files that may be damaged or hostile: everything is checked before anything is built or changed.
 
-Only regular files are opened, so nothing waits for a pipe. Text is JSON of limited size and depth with ordinary
-numbers. Tensors come from safetensors, which holds no code and no more than its own bytes; a file of format 2 carries a
-checksum of its header and its tensors, so that a flipped bit is a reason to refuse. No tensor is read before the names,
-shapes and dtypes of all of them were compared with what the header announces, since a file may be larger than memory.
-Every refusal is an `InvalidValue` that names the file, of limited length.
+Only regular files are opened, so nothing waits for a pipe. Text is JSON of limited size (`LARGEST_TEXT`; whoever reads
+a file of text looks at its size first) and depth with ordinary numbers. Tensors come from safetensors, which holds no
+code and no more than its own bytes; a file of format 2 carries a checksum of its header and its tensors, so that a
+flipped bit is a reason to refuse. No tensor is read before the names, shapes and dtypes of all of them were compared
+with what the header announces, since a file may be larger than memory. Every refusal is an `InvalidValue` that names
+the file, of limited length.
 """
 
 from __future__ import annotations

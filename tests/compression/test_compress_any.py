@@ -9,7 +9,7 @@ from torch import nn
 import radnet
 from known_models import Stream, compressed, decaying, normal, widths
 from radnet.compression.folding import fold
-from radnet.compression.layers import RMSRescaling
+from radnet.compression.replacements import RMSRescaling
 from radnet.compression.spaces.bases import lay_out
 from radnet.compression.spaces.follow import Analysis
 from radnet.compression.spaces.ties import shared_features, ties_of

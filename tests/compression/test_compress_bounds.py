@@ -12,7 +12,7 @@ from known_models import decaying, normal
 from radnet.compression.bounds.bound import Bound
 from radnet.compression.bounds.lengths import Lengths, Stretch, beyond_the_edge, gradient_of_sum, times_seen
 from radnet.compression.bounds.lipschitz import growth, lipschitz, longest
-from radnet.compression.layers import RMSRescaling
+from radnet.compression.replacements import RMSRescaling
 from radnet.compression.spaces.bases import lay_out
 from radnet.compression.spaces.follow import Analysis
 from radnet.compression.tracing.fx import trace

@@ -10,7 +10,7 @@ from torch import nn
 import radnet
 from known_models import OtherRMSNorm, compressed, normal, widths
 from radnet.compression.folding import fold
-from radnet.compression.layers import RMSRescaling
+from radnet.compression.replacements import RMSRescaling
 from radnet.compression.tracing.fx import trace
 
 

@@ -12,6 +12,7 @@ from known_models import OtherRMSNorm
 from radnet.compression.operations import operation_of_module, whole_module
 from radnet.compression.operations.arithmetic import Add, Scale
 from radnet.compression.operations.convolution import Convolution
+from radnet.compression.operations.embedding import Embedding, Parameter
 from radnet.compression.operations.ends import Input, Output
 from radnet.compression.operations.join import Concatenate
 from radnet.compression.operations.linear import Linear
@@ -20,7 +21,6 @@ from radnet.compression.operations.pool import Mean, Pool
 from radnet.compression.operations.radial import Radial
 from radnet.compression.operations.same import Same
 from radnet.compression.operations.shape import Flatten, Permute, SizeOf, Slice
-from radnet.compression.operations.table import Embedding, Parameter
 from radnet.compression.operations.transposed import TransposedConvolution
 from radnet.compression.program import Step, Unknown
 from radnet.compression.reasons import Cause, Reason

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import radnet
-from radnet.compression.layers import RMSRescaling
+from radnet.compression.replacements import RMSRescaling
 
 transformers = pytest.importorskip("transformers", reason="install radnet[transformers]")
 

@@ -1,4 +1,4 @@
-"""What `compress` is given: whether it makes sense, and what the model is called with."""
+"""Checks the model and the options of `compress`; draws `CERTIFICATE_ROWS` normal inputs where none are given."""
 
 from __future__ import annotations
 

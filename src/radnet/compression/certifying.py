@@ -1,4 +1,4 @@
-"""The certificate of a smaller model, or the reason why there is none."""
+"""Asks the judge about a smaller model, and words the refusal if it is not the same function."""
 
 from __future__ import annotations
 

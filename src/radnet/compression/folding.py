@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .layers import FoldedBatchNorm, RMSRescaling
 from .operations.arithmetic import Add, Scale
 from .operations.convolution import Convolution
+from .operations.embedding import Parameter
 from .operations.ends import Output
 from .operations.linear import Linear
 from .operations.norm import BatchNorm
 from .operations.same import Same
 from .operations.shape import SizeOf, Slice
-from .operations.table import Parameter
 from .program import Step, Value
 from .reasons import Cause, Reason
+from .replacements import FoldedBatchNorm, RMSRescaling
 from .rms_norms import RMSNormOf, rms_norm
 from .spaces.spans import double
 from .trust import class_of, has_hooks, stands_for

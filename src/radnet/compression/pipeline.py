@@ -26,15 +26,15 @@ from ..running import Call, Ran, as_float64, copied, with_same_parameters
 from .bounds.bound import Bound, bound
 from .certifying import certified, explored_by, run_as_stored
 from .chain import qr_compress
-from .following import Follower
 from .judging.certificate import Certificate
 from .judging.exploring import Explored, Explorer
-from .layers import AxesGuard
 from .model import ModelCompression
 from .operations.ends import Input
 from .picture import Edge
 from .program import Step
+from .programs import Follower
 from .reasons import Reason, Why
+from .replacements import AxesGuard
 from .result import Compression, parameter_versions
 from .rewriting import rewritten
 from .shipping import as_shipped

@@ -1,1 +1,1 @@
-"""How far a tolerance can move the outputs: lengths and errors followed from step to step (docs/bounds.md)."""
+"""What `tol=` can do to the outputs: `bound` is the answer, `sizes` the way; each operation has its own part of it."""

@@ -8,7 +8,7 @@ import torch
 
 from ...activations import Identity, RadialActivation, RadialSigmoid, ShiftedReLU, Squash, StepReLU
 from ...rescaling import accumulation_dtype
-from ..layers import RMSRescaling
+from ..replacements import RMSRescaling
 
 
 def lipschitz(rho: RadialActivation, dtype: torch.dtype = torch.float64) -> float | None:

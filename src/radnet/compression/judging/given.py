@@ -1,4 +1,4 @@
-"""What `compress` and `verify` are given: whether anything can be measured with it, and what is said if not."""
+"""Checks the inputs and the mode for `compress` and `verify`, and makes a `Call` of the inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Norm layers that their neighbours could not take over (see `folding`): they pin, but what comes out is known."""
+"""LayerNorm, RMSNorm, BatchNorm and norms written out by hand: how they are recognised.
+
+Which of them the layers around take over is decided in `folding`. The others pin what they read; of a LayerNorm or an
+RMSNorm it is known all the same what comes out.
+"""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from torch.nn import functional as F  # noqa: N812
 
 from ..bounds.lengths import Size
 from ..bounds.sizes import Sizes
-from ..layers import FoldedBatchNorm
 from ..program import FunctionCall, Operation, Step
+from ..replacements import FoldedBatchNorm
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis
 

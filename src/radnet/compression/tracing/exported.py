@@ -18,8 +18,8 @@ from ...modes import Argument, Float64
 from ...running import Call, as_float64, restored
 from ...threads import quietly, tracing
 from ..operations import layer_of_aten, operation_of_aten, operation_of_module, whole_module
+from ..operations.embedding import Parameter
 from ..operations.ends import Input, Output
-from ..operations.table import Parameter
 from ..program import FunctionCall, Operation, Step, Unknown, values_in
 from ..reasons import Cause, Reason
 from ..recording import Recorder

@@ -28,8 +28,8 @@ from ...modes import Argument, Unseen
 from ...running import Call, Precision, attributes, restored
 from ...threads import quietly, tracing
 from ..operations import known_module, operation_of_function, operation_of_module, whole_module
+from ..operations.embedding import Parameter
 from ..operations.ends import Input, Output
-from ..operations.table import Parameter
 from ..program import FunctionCall, Operation, Step, Unknown, Value, values_in
 from ..reasons import Cause, Reason
 from ..recording import Log, Recorder

@@ -1,4 +1,4 @@
-"""Tensors whose rows are all that can stand there: nn.Embedding, and parameters that the program uses by themselves."""
+"""nn.Embedding, and parameters that forward reads by themselves: all they ever give is one of their own rows."""
 
 from __future__ import annotations
 

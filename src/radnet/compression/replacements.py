@@ -1,4 +1,4 @@
-"""What a small model has that its original had not: what is left of norm layers, and a guard for other inputs."""
+"""What a small model has that its original had not: `RMSRescaling` and `FoldedBatchNorm` for norms, and `AxesGuard`."""
 
 from __future__ import annotations
 

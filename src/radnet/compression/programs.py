@@ -1,4 +1,4 @@
-"""The programs of a model along every way that it takes, traced once and once more after norm layers were folded."""
+"""Traces every way that forward takes into a program, folds norm layers, and traces again until nothing more folds."""
 
 from __future__ import annotations
 
