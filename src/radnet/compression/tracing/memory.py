@@ -3,7 +3,7 @@
 A value is what a node's tensor holds at a moment. An operation that writes into memory gives every node whose tensor
 lies there a new value: readers from then on do not see what readers before saw. Whether an operation writes, and where,
 is taken from the schemas of what actually ran (`recording.Writes`), and who shares memory from the addresses, so
-nothing depends on names. An operation that is the same in place (`Operation.updates`) is followed; any other write pins.
+nothing depends on names. An operation that is the same in place (`Operation.updates`) is followed; any other pins.
 """
 
 from __future__ import annotations
