@@ -217,9 +217,7 @@ class Explorer:
             return 0
         if keep:
             found.others.append(tried)
-        if (
-            tried.log in found.logs or call.other_axes
-        ):  # with other axes it may differ: then it is refused, not followed
+        if tried.log in found.logs:
             return len(tried.log)
         looped = loops(found.logs[0], tried.log)
         found.looped |= looped
