@@ -9,6 +9,7 @@ from torch import nn
 
 import radnet
 from known_models import OtherRMSNorm, compressed, normal, widths
+from radnet.compression import Reason
 from radnet.compression.folding import fold
 from radnet.compression.replacements import RMSRescaling
 from radnet.compression.tracing.fx import trace
@@ -587,3 +588,89 @@ def test_subclasses_and_patched_layers_are_not_folded():
     inherits = Net(plain, nn.RMSNorm(16))
     inherits.b = type("Plain", (nn.Linear,), {})(16, 2)
     assert folded(inherits, normal(4, 3))[1]
+
+
+# --- why a norm stays
+
+
+class ByHand(nn.Module):
+    """A norm between two layers that is written out, or a function."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(3, 16), nn.Linear(16, 2), norm
+
+    def forward(self, x):
+        return self.b(self.norm(self.a(x)))
+
+
+BY_HAND = {
+    "root mean square": lambda v: v * torch.rsqrt(v.pow(2).mean(-1, keepdim=True) + 1e-6),
+    "squares": lambda v: v / (v.square().sum(-1, keepdim=True) + 1.0).sqrt(),
+    "norm": lambda v: v / (1 + v.norm(dim=-1, keepdim=True)),
+    "vector_norm": lambda v: v / (1 + torch.linalg.vector_norm(v, dim=-1, keepdim=True)),
+    "normalize": lambda v: nn.functional.normalize(v, dim=-1),
+    "rms_norm": lambda v: nn.functional.rms_norm(v, (16,)),
+    "layer_norm": lambda v: nn.functional.layer_norm(v, (16,)),
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_norm_that_is_written_out_is_named_as_such(name):
+    c = radnet.compress(ByHand(BY_HAND[name]).double().eval(), normal(12, 3))
+    assert (c.spaces[0].after, c.spaces[0].reason) == (16, Reason.NORM_BY_HAND)
+    assert "use nn.RMSNorm or radnet.Radial" in c.spaces[0].why
+
+
+def test_a_square_that_nobody_sums_up_is_no_norm():
+    c = radnet.compress(ByHand(torch.square).double().eval(), normal(12, 3))
+    assert c.spaces[0].reason is Reason.NOT_EQUIVARIANT
+
+
+class Shared(nn.Module):
+    """One norm layer in two places."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.a, self.b, self.c, self.norm = nn.Linear(3, 16), nn.Linear(16, 16), nn.Linear(16, 2), norm
+
+    def forward(self, x):
+        return self.c(self.norm(self.b(self.norm(self.a(x)))))
+
+
+class ReadOtherwise(nn.Module):
+    """What the norm gives is read by something that is not linear."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.a, self.b, self.norm = nn.Linear(3, 16), nn.Linear(16, 2), norm
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.norm(self.a(x))))
+
+
+class WrittenOtherwise(nn.Module):
+    """What the norm reads is not written by linear layers alone."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.a, self.rho, self.b, self.norm = nn.Linear(3, 16), radnet.Squash(), nn.Linear(16, 2), norm
+
+    def forward(self, x):
+        return self.b(self.norm(self.rho(self.a(x))))
+
+
+@pytest.mark.parametrize(
+    ("make", "norm", "reason"),
+    [
+        (Shared, nn.RMSNorm, Reason.NORM_SHARED),
+        (Shared, nn.LayerNorm, Reason.NORM_SHARED),
+        (ReadOtherwise, nn.RMSNorm, Reason.NORM_GAIN),
+        (ReadOtherwise, nn.LayerNorm, Reason.NORM_GAIN),
+        (WrittenOtherwise, nn.LayerNorm, Reason.NORM_WRITERS),
+    ],
+)
+def test_a_norm_layer_that_stays_says_why(make, norm, reason):
+    torch.manual_seed(0)
+    c = radnet.compress(make(with_gain(norm(16))).double().eval(), normal(12, 3))
+    assert reason in {space.reason for space in c.spaces}
