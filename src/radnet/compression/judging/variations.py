@@ -20,7 +20,7 @@ from ...modes import Argument
 from ...running import Call
 
 #: words and numbers in the code of a model that are tried, and how long a word may be
-MOST_CONSTANTS, LONGEST_WORD = 24, 40
+MOST_CONSTANTS, LONGEST_WORD = 12, 40
 #: so many rows are judged at least, given and other ones together, if they have so few numbers
 ENOUGH, CHEAP = 128, 2**15
 #: what scaled rows are multiplied by, in turns with fresh normal rows and rows of zeros
@@ -198,8 +198,8 @@ def _constants(model: nn.Module) -> Constants:
     words: dict[str, None] = {}
     numbers: dict[float, None] = {}
     for cls in {type(m): None for m in model.modules() if not type(m).__module__.startswith(("torch.", "radnet."))}:
-        for method in vars(cls).values():
-            for c in _in_code(getattr(method, "__code__", None)):
+        for name, method in sorted(vars(cls).items(), key=lambda item: item[0] != "forward"):  # the most telling first
+            for c in () if name == "__init__" else _in_code(getattr(method, "__code__", None)):
                 if isinstance(c, str) and 0 < len(c) <= LONGEST_WORD and c != method.__doc__:
                     words[c] = None
                 elif isinstance(c, int | float) and not isinstance(c, bool):
