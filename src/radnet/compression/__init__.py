@@ -128,10 +128,10 @@ def compress(
     """
     check_options(tol, data, generator)
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    check_model(model)
     with undisturbed():
-        call = inputs_for(model, example_inputs if data is None else data, generator)
         try:
+            check_model(model)
+            call = inputs_for(model, example_inputs if data is None else data, generator)
             if data is None and tol is None and not rewrite and is_chain(model):
                 return compress_chain(model, call, generator)
             return compress_any(Wish(model, call, tol, data, rewrite, generator))
