@@ -1,6 +1,6 @@
 """Compress any module that has radial parts: trace, fold, follow, bases, change, install; then it is certified.
 
-    programs = follower.programs()                      trace, fold     (following, tracing, folding)
+    programs = follower.programs()                      trace, fold     (programs, tracing, folding)
     analysis = Analysis(steps, ...)                     follow          (spaces.follow, operations)
     layout   = lay_out(analysis, ...)                   bases           (spaces.bases, spaces.growing, spaces.ties)
     found    = changes(analysis, layout)                change          (surgery, operations)

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from ..bounds.lengths import LOST, ConvNd, Size, Stretch, beyond_the_edge, times_seen
 from ..bounds.sizes import Sizes, restricted
 from ..program import Operation, Step, Unknown
-from ..reasons import Cause, Reason, Why
+from ..reasons import Cause, Reason
 from ..spaces.bases import Layout
 from ..spaces.coordinates import Change, changed_layer
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis, Use
-from ..spaces.spans import AffineSet, Lazy, double, total
+from ..spaces.spans import double
+from ..spaces.taps import follow_taps
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,28 +38,10 @@ class Convolution(Operation):
         return cls(module) if module.groups == 1 else Unknown(Cause(Reason.GROUPED), module)
 
     def follow(self, step: Step, analysis: Analysis) -> Feature | None:
-        """The sum over taps of the images of what they see."""
-        m, (value,), feature = self.module, step.inputs, analysis.arriving(step)
-        taps = m.weight.ndim - 2
-        if value.ndim != taps + 2 or (feature is not None and (feature.dim != 1 or feature.inner != 1)):
-            analysis.pin(feature, Why(Reason.OTHER_AXIS, step.name))
-            analysis.uses.append(Use(step, None, None))
-            return None
-        W, zeros = m.weight.flatten(2), padded_with_zeros(m)
-        span = analysis.span_of(value, feature, m.in_channels, 1)
-        geometry = (m.kernel_size, m.stride, m.dilation, m.padding, m.padding_mode)
-
-        def image() -> AffineSet:
-            seen = [AffineSet(m.out_channels, None if m.bias is None else double(m.bias))]
-            for k in range(W.shape[2]):
-                tap = span.get().renamed(("tap", geometry, k), analysis.names)
-                tap = tap.with_constant_as_direction(("edge", geometry, k, value)) if zeros else tap
-                seen.append(tap.mapped(W[:, :, k], None))
-            return total(seen)
-
-        out = analysis.write(step, m.out_channels, Lazy(image, (span,)), 1)
-        analysis.uses.append(Use(step, feature, out, at_edges=zeros))
-        return out
+        """The sum over taps of the images of what they see; at the edges some see zeros."""
+        m = self.module
+        geometry = ("convolution", m.kernel_size, m.stride, m.dilation, m.padding, m.padding_mode)
+        return follow_taps(step, analysis, m.weight, m.bias, geometry, zeros=padded_with_zeros(m))
 
     def size(self, step: Step, sizes: Sizes) -> Size:
         """As for a linear layer, with every position seen through several windows; r is missing beyond the edge."""

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from ..bounds.lengths import Lengths, Size, Stretch
 from ..bounds.sizes import Sizes, restricted
 from ..program import Operation, Step, Unknown
-from ..reasons import Cause, Reason, Why
+from ..reasons import Cause, Reason
 from ..spaces.bases import Layout
 from ..spaces.coordinates import Change, changed_layer
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis, Use
-from ..spaces.spans import AffineSet, Lazy, double, total
+from ..spaces.spans import double
+from ..spaces.taps import follow_taps
 
 ConvTransposeNd = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
@@ -44,25 +45,9 @@ class TransposedConvolution(Operation):
 
     def follow(self, step: Step, analysis: Analysis) -> Feature | None:
         """The sum over taps of the images of what they see, each with its constant or without."""
-        m, (value,), feature = self.module, step.inputs, analysis.arriving(step)
-        if value.ndim != m.weight.ndim or (feature is not None and (feature.dim != 1 or feature.inner != 1)):
-            analysis.pin(feature, Why(Reason.OTHER_AXIS, step.name))
-            analysis.uses.append(Use(step, None, None))
-            return None
-        W = m.weight.flatten(2)
-        span = analysis.span_of(value, feature, m.in_channels, 1)
-        geometry = (m.kernel_size, m.stride, m.dilation, m.padding, m.output_padding)
-
-        def image() -> AffineSet:
-            seen = [AffineSet(m.out_channels, None if m.bias is None else double(m.bias))]
-            for k in range(W.shape[2]):
-                tap = span.get().renamed(("transposed tap", geometry, k), analysis.names)
-                seen.append(tap.with_constant_as_direction(("hit", geometry, k, value)).mapped(W[:, :, k].mT, None))
-            return total(seen)
-
-        out = analysis.write(step, m.out_channels, Lazy(image, (span,)), 1)
-        analysis.uses.append(Use(step, feature, out, at_edges=True))
-        return out
+        m = self.module
+        geometry = ("transposed", m.kernel_size, m.stride, m.dilation, m.padding, m.output_padding)
+        return follow_taps(step, analysis, m.weight.transpose(0, 1), m.bias, geometry, zeros=True)
 
     def size(self, step: Step, sizes: Sizes) -> Size:
         """As for a convolution: a position is seen once through each tap; r is missing where a tap does not reach."""
