@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,6 +15,26 @@ from .measuring import nudged
 #: what a user's forward takes and gives, and what PyTorch's dispatcher hands on: anything
 Argument: TypeAlias = Any
 SHORT = (torch.float16, torch.bfloat16, torch.float32)
+
+
+class Traits(NamedTuple):
+    """What the schema of an operation says."""
+
+    random: bool  # it draws random numbers
+    takes_memory: bool  # it writes into an argument, or what it gives may lie in one
+    writes: tuple[tuple[int, str], ...]  # places and names of the arguments that it writes into
+
+
+@functools.cache
+def traits(func: Argument) -> Traits:
+    """The traits of an operation; asked for at every call of it, so they are looked up once.
+
+    >>> traits(torch.ops.aten.add_.Tensor)
+    Traits(random=False, takes_memory=True, writes=((0, 'self'),))
+    """
+    marked = [(k, a.name, a.alias_info) for k, a in enumerate(func._schema.arguments) if a.alias_info is not None]
+    writes = tuple((k, name) for k, name, info in marked if info.is_write)
+    return Traits(torch.Tag.nondeterministic_seeded in func.tags, bool(marked), writes)
 
 
 class Mode(TorchDispatchMode):
@@ -33,8 +54,7 @@ class Mode(TorchDispatchMode):
     @staticmethod
     def call(func: Argument, args: Argument, kwargs: Argument) -> Argument:
         """Run one operation."""
-        own = any(isinstance(x, torch.Generator) for x in (*args, *kwargs.values()))
-        if own or torch.Tag.nondeterministic_seeded not in func.tags:
+        if not traits(func).random or any(isinstance(x, torch.Generator) for x in (*args, *kwargs.values())):
             return func(*args, **kwargs)
         with _CHANCE.lock:
             before = torch.get_rng_state()
@@ -82,7 +102,7 @@ class Float64(Mode):
     ) -> Argument:
         """Run one operation with the lengthened dtypes."""
         args, kwargs = (tuple(map(_longer, args)), {name: _longer(x) for name, x in (kwargs or {}).items()})
-        if any(a.alias_info is not None for a in func._schema.arguments):
+        if traits(func).takes_memory:
             return self.call(func, args, kwargs)
         args, kwargs = _lengthened(args), {name: _lengthened(x) for name, x in kwargs.items()}
         return _lengthened(self.call(func, args, kwargs))
@@ -110,8 +130,7 @@ class Shaken(Mode):
     ) -> Argument:
         """Run one operation and shake what it gives, unless that is its input or a view of it."""
         out = self.call(func, args, kwargs or {})
-        aliased = any(a.alias_info is not None for a in (*func._schema.arguments, *func._schema.returns))
-        return out if aliased else self._shaken(out)
+        return out if traits(func).takes_memory else self._shaken(out)
 
     def _shaken(self, x: Argument) -> Argument:
         if isinstance(x, Tensor) and x.is_floating_point():

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..modes import Argument, Mode
+from ..modes import Argument, Mode, traits
 
 #: operations whose whole numbers are lengths or places along an axis, which may differ between runs of one program
 _SIZED = (
@@ -66,9 +66,9 @@ class Recorder(Mode):
         """Note one operation and run it."""
         kwargs = kwargs or {}
         out = self.call(func, args, kwargs)
-        name = str(func)
         if self.muted:
             return out
+        name = str(func)
         if name.startswith(_SILENT):
             if isinstance(out, Tensor) and args and hasattr(args[0], "_radnet_step"):  # another name for the same value
                 out._radnet_step = args[0]._radnet_step  # type: ignore[attr-defined]
@@ -232,11 +232,8 @@ def written_arguments(func: Argument, args: Argument, kwargs: Argument) -> Itera
     >>> list(written_arguments(torch.ops.aten.add_.Tensor, (x, x), {}))
     [tensor([0., 0.])]
     """
-    if not func._schema.is_mutable:
-        return
-    for k, a in enumerate(func._schema.arguments):
-        if a.alias_info is not None and a.alias_info.is_write:
-            yield from _tensors(args[k] if k < len(args) else kwargs.get(a.name))
+    for k, name in traits(func).writes:
+        yield from _tensors(args[k] if k < len(args) else kwargs.get(name))
 
 
 class Writes(Mode):

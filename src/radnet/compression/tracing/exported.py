@@ -25,6 +25,7 @@ from ..reasons import Cause, Reason
 from ..recording import Recorder
 from .fx import Traced, fitted, whole_modules
 from .memory import Values, Watched, steps_of
+from .opaque import as_one_operation, put_back
 
 
 def trace_exported(model: nn.Module, inputs: Sequence[Argument] | Call) -> list[Step]:
@@ -43,8 +44,9 @@ def export_recorded(model: nn.Module, inputs: Sequence[Argument] | Call, wide: n
         The copy whose modules the steps are to name; the model itself by default.
     """
     call = (inputs if isinstance(inputs, Call) else Call(tuple(inputs))).mapped(lambda x: x.detach().clone())
-    with tracing(), quietly(), torch.no_grad(), restored(model):
+    with tracing(), quietly(), torch.no_grad(), restored(model), as_one_operation(model) as activations:
         program = torch.export.export(model, call.args, dict(call.kwargs), strict=False)
+    put_back(program.graph, activations)
     ran = Watched(program.graph_module)
     recorder = Recorder(model)
     arguments = list(_arguments(program, call))
