@@ -6,11 +6,15 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from ..spaces.spans import double
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 ConvNd = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
@@ -86,7 +90,7 @@ class Stretch:
     a window and at most once through a tap.
     """
 
-    def __init__(self, A: Tensor, seen: int = 1, *, once: bool = True) -> None:
+    def __init__(self, A: Float[Tensor, " out in taps"], seen: int = 1, *, once: bool = True) -> None:
         self.taps, self.seen, self.once = A.shape[2], seen, once
         self.whole = spectral_norm(A.flatten(1))
         self.apart = sum(spectral_norm(A[:, :, k]) for k in range(self.taps)) if self.taps > 1 else self.whole
@@ -132,7 +136,7 @@ def gradient_of_sum(f: Callable[[Tensor], Tensor], shape: Sequence[int]) -> Tens
         return torch.autograd.grad(f(z).sum(), z)[0]
 
 
-def beyond_the_edge(m: ConvNd, space: Sequence[int], r: Tensor) -> Lengths:
+def beyond_the_edge(m: ConvNd, space: Sequence[int], r: Float[Tensor, " in"]) -> Lengths:
     """What a convolution adds for r where there are zeros: the sum of ``W_k r`` over the taps beyond the edge."""
     W = double(m.weight)
     conv = (nn.functional.conv1d, nn.functional.conv2d, nn.functional.conv3d)[len(space) - 1]
@@ -153,7 +157,7 @@ def product(a: float, b: float) -> float:
     return 0.0 if a == 0 or b == 0 else a * b
 
 
-def spectral_norm(A: Tensor) -> float:
+def spectral_norm(A: Float[Tensor, "out in"]) -> float:
     """The largest singular value, from the smaller of the two squares.
 
     >>> round(spectral_norm(torch.tensor([[3.0, 4.0, 0.0]])), 6)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from ..spaces.follow import Analysis
 from ..spaces.ranks import span_basis
 from ..spaces.spans import AffineSet, double
 from .lengths import ANY, LOST, NONE, Lengths, Size, positions, product
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 class Sides(NamedTuple):
@@ -97,7 +100,7 @@ class Sizes:
     # --- lengths that operations ask for
 
     @staticmethod
-    def constant(c: Tensor | None, value: Value, size: Size, inner: int = 1) -> Lengths:
+    def constant(c: Float[Tensor, " n"] | None, value: Value, size: Size, inner: int = 1) -> Lengths:
         """The lengths of a value that is c everywhere, each of its entries ``inner`` times."""
         each = 0.0 if c is None else math.sqrt(inner) * float(double(c).norm())
         return Lengths(each, product(each, math.sqrt(positions(value.shape, size.rows, size.axis))))
@@ -132,7 +135,7 @@ class Sizes:
         """What a layer reads."""
         return self.analysis.span_of(value, reads, value.shape[axis], axis).get()
 
-    def rest(self, W: Tensor, writes: Feature | None) -> Tensor | None:
+    def rest(self, W: Float[Tensor, " out *others"], writes: Feature | None) -> Float[Tensor, " out *others"] | None:
         """``P W``: what of the columns of W does not fit into the bases that leave directions out."""
         if writes is None:
             return None
@@ -144,7 +147,7 @@ class Sizes:
                 any_cut = True
         return rest if any_cut else None
 
-    def without_mark(self, feature: Feature | None) -> Tensor | None:
+    def without_mark(self, feature: Feature | None) -> Float[Tensor, " n"] | None:
         """The part of r that no mark carries: a reader adds it by its bias, beyond the edge too."""
         if feature is None:
             return None
@@ -172,7 +175,7 @@ class Sizes:
         return Size(norm, norm, error, u.rows, u.axis, why=why)
 
 
-def restricted(A: Tensor, span: AffineSet, *, constant: bool) -> Tensor:
+def restricted(A: Float[Tensor, " out in taps"], span: AffineSet, *, constant: bool) -> Float[Tensor, "out k taps"]:
     """A of shape (out, in, taps) on the directions of a set, with its constant or without, in an orthonormal basis."""
     U = None if span.is_full else span_basis(span.at(slice(0, span.n), constant=constant)).U
     return A if U is None else torch.einsum("oik,ij->ojk", A, U)

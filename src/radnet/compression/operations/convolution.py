@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -18,6 +19,9 @@ from ..spaces.features import Feature
 from ..spaces.follow import Analysis, Use
 from ..spaces.spans import double
 from ..spaces.taps import follow_taps
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +77,7 @@ class Convolution(Operation):
         return changed_layer(use, layout, self.module.weight, self.module.bias)
 
     @classmethod
-    def work(cls, weight: Tensor, output: Tensor) -> int:
+    def work(cls, weight: Float[Tensor, "out in *taps"], output: Tensor) -> int:
         """As many as a window has numbers, for every number it gives."""
         return output.numel() * weight[0].numel()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -16,6 +17,9 @@ from ..spaces.coordinates import Change, changed_table
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis, Use
 from ..spaces.spans import AffineSet, Lazy, double
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +78,7 @@ class Parameter(Operation):
         return changed_table(use, layout, use.bare, "")
 
 
-def _follow(step: Step, analysis: Analysis, table: Tensor, dim: int, source: Hashable) -> Feature:
+def _follow(step: Step, analysis: Analysis, table: Float[Tensor, "*rows n"], dim: int, source: Hashable) -> Feature:
     n, store = table.shape[-1], analysis.features
 
     def image() -> AffineSet:
@@ -96,7 +100,7 @@ def _size(step: Step, sizes: Sizes, table: Tensor, *, whole: bool) -> Size:
     c = writes.span.c
     less_c = rows if c is None else rows - c.unsqueeze(1)
 
-    def longest(columns: Tensor | None) -> Lengths:
+    def longest(columns: Float[Tensor, "n rows"] | None) -> Lengths:
         """The lengths of rows of the table, which are columns here; of a parameter all of them are there."""
         if columns is None or not columns.numel():
             return NONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -15,6 +16,9 @@ from ..spaces.coordinates import Change, changed_layer
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis, Use
 from ..spaces.spans import AffineSet, Lazy, double
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +78,7 @@ class Linear(Operation):
         return changed_layer(use, layout, self.module.weight, self.module.bias)
 
     @classmethod
-    def work(cls, weight: Tensor, output: Tensor) -> int:
+    def work(cls, weight: Float[Tensor, "out in"], output: Tensor) -> int:
         """As many as it reads, for every number it gives."""
         return output.numel() * weight[0].numel()
 

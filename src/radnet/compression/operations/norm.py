@@ -10,6 +10,7 @@ import dataclasses
 import math
 import operator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,9 @@ from ..rms_norms import rms_norm
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis
 from ..spaces.spans import AffineSet, Lazy, Part, double
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +46,13 @@ class Norm(Operation):
         return cls(module) if shape is None or len(shape) == 1 else None
 
     @property
-    def gain(self) -> Tensor | None:
+    def gain(self) -> Float[Tensor, " n"] | None:
         """What the entries are multiplied by."""
         found = getattr(self.module, "weight", None)
         return found if isinstance(found, Tensor) else None
 
     @property
-    def shift(self) -> Tensor | None:
+    def shift(self) -> Float[Tensor, " n"] | None:
         """What is added afterwards, by a LayerNorm."""
         found = getattr(self.module, "bias", None) if isinstance(self.module, nn.LayerNorm) else None
         return found if isinstance(found, Tensor) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
@@ -17,6 +18,9 @@ from ..spaces.features import Feature
 from ..spaces.follow import Analysis, Use
 from ..spaces.spans import double
 from ..spaces.taps import follow_taps
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 ConvTransposeNd = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
 
@@ -76,7 +80,7 @@ class TransposedConvolution(Operation):
         return Change(use, {**change.tensors, "weight": change.tensors["weight"].transpose(0, 1).contiguous()})
 
     @classmethod
-    def work(cls, weight: Tensor, output: Tensor) -> int:
+    def work(cls, weight: Float[Tensor, "in out *taps"], output: Tensor) -> int:
         """At most as many as it has taps and channels to read, for every number it gives."""
         return output.numel() * weight.shape[0] * weight[0, 0].numel()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,7 +20,10 @@ from torch import Tensor
 from ..reasons import Reason, Why
 from .features import Entries, Feature, Pin, Space
 from .follow import Analysis
-from .ranks import Columns, beside, span_basis
+from .ranks import Columns, SpanBasis, beside, span_basis
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 #: what is left of a constant beside a basis is rounding, below this share of it
 NOTHING = 1e-14
@@ -31,7 +35,7 @@ LEAST_MARK = 1e-6
 class Basis:
     """The new coordinates of a space: U, and whether a mark stands before them."""
 
-    U: Tensor
+    U: Float[Tensor, "n k"]
     marked: bool
     cut: bool = False  # whether a tolerance left out directions that are more than rounding
     mark_at: int = 0  # how many coordinates stand before the mark
@@ -52,10 +56,10 @@ class Run:
     columns: int | None = None  # number of leading columns of basis.U in use here; None means all (only `grow` sets it)
     has_mark: bool = True  # whether the mark is among the coordinates here (only `grow` sets it)
     mark: float | None = 0.0  # what the mark holds here; None if that depends on the position
-    constant: Tensor | None = None  # coordinates that stand for the constant here (only `grow` sets it)
+    constant: Float[Tensor, " k"] | None = None  # coordinates that stand for the constant here (only `grow` sets it)
 
     @property
-    def U(self) -> Tensor:  # noqa: N802
+    def U(self) -> Float[Tensor, "n k"]:  # noqa: N802
         """The columns of the basis that are in use here."""
         if self.basis is None:
             raise ValueError("nothing changes here")
@@ -68,7 +72,7 @@ class Run:
             return int(self.rows.stop - self.rows.start)
         return sum(1 if part is None else int(part.shape[1]) for part in self.parts())
 
-    def parts(self) -> list[Tensor | None]:
+    def parts(self) -> list[Float[Tensor, "n _"] | None]:
         """The coordinates in their order: pieces of the basis, and None for the mark."""
         U, basis = self.U, self.basis
         if basis is None or not basis.marked or (self.columns is not None and not self.has_mark):
@@ -132,7 +136,7 @@ class Layout:
                 if own.rows.start + start == run.rows.start:
                     yield own, factor
 
-    def rest(self, feature: Feature, run: Run) -> Tensor | None:
+    def rest(self, feature: Feature, run: Run) -> Float[Tensor, " n"] | None:
         """``r``, what of the constant is not in the basis; None if nothing is."""
         if run.basis is None or feature.span.c is None:
             return None
@@ -145,7 +149,7 @@ class Layout:
         return None if float(r.norm()) <= NOTHING * float(c.norm()) else r
 
 
-def range_growth(U: Tensor) -> float:
+def range_growth(U: Float[Tensor, "n k"]) -> float:
     """How many times larger a coordinate of ``U^T v`` can be than the largest entry of v: the largest sum of ``|u_i|``.
 
     >>> range_growth(torch.eye(4, 2)), range_growth(torch.full((4, 1), 0.5))
@@ -202,9 +206,8 @@ class _Finder:
         narrow: Callable[[Feature], bool] | None,
     ) -> None:
         self.layout, self.shared, self.tol, self.narrow = layout, shared, tol, narrow
-        self.below = layout.below()
+        self.below, self.edges = layout.below(), at_edges(analysis)
         self.read = {use.reads for use in analysis.uses}
-        self.edges = at_edges(analysis)
         self.rescaled = {use.reads for use in analysis.radial}
         self.outputs = {use.makes for use in analysis.radial}
         self.owner = {use.writes: use.owner for use in analysis.uses if use.writes is not None}
@@ -219,11 +222,10 @@ class _Finder:
             return None
         set_marks(self.layout, members, [] if narrow else self._markers(members))
         U, cut = self._smallest(members, space.width, narrow)
-        growth = 0.0 if U is None else range_growth(U)
-        if U is not None and narrow and growth > 1 + 1e-9:
-            space.why = Why(Reason.FLOAT16, detail=f"{growth:.0f}")
-            return None
         if U is None:
+            return None
+        if narrow and (growth := range_growth(U)) > 1 + 1e-9:
+            space.why = Why(Reason.FLOAT16, detail=f"{growth:.0f}")
             return None
         basis = Basis(U, False, cut)
         for feature, run in members:
@@ -241,14 +243,13 @@ class _Finder:
             return True  # singular values count every column
         return feature not in self.rescaled and not (feature.made_of and feature.uniform)
 
-    def _smallest(self, members: list[tuple[Feature, Run]], n: int, narrow: bool) -> tuple[Tensor | None, bool]:
+    def _smallest(self, members: list[tuple[Feature, Run]], n: int, narrow: bool) -> SpanBasis:
         columns: list[Columns] = []
         ready: list[Tensor | None] = []
         for feature, run in members:
             directions = self._adds_directions(feature)
             needed = feature in self.layout.whole or (not run.mark and feature in self.edges)
-            constant = needed and (self.tol is not None or feature not in self.rescaled)
-            constant = constant and feature.span.c is not None
+            constant = needed and (self.tol is not None or feature not in self.rescaled) and feature.span.c is not None
             if directions:
                 columns.append(feature.span.at(run.rows, constant=constant))
                 ready.append(None if constant else feature.span.basis_at(run.rows))
@@ -267,7 +268,7 @@ class _Finder:
             U = U if bool(used.all()) else torch.eye(n, dtype=torch.float64)[:, used]
         if U is not None and U.shape[1] == 0:
             U = torch.eye(n, 1, dtype=torch.float64)
-        return U, cut
+        return SpanBasis(U, cut)
 
     def _markers(self, members: list[tuple[Feature, Run]]) -> list[Feature]:
         """What one layer or parameter writes, wherever it does, if it has a constant that may stand in a mark."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from .bases import Layout, Run
 from .features import Entries, Feature
 from .follow import Use
 from .spans import double
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +30,9 @@ class Change:
     tensors: Mapping[str, Tensor]
 
 
-def changed_layer(use: Use, layout: Layout, W: Tensor, b: Tensor | None) -> Change:
+def changed_layer(
+    use: Use, layout: Layout, W: Float[Tensor, "out in *taps"], b: Float[Tensor, " out"] | None
+) -> Change:
     """The change of a layer with the weight (out, in, taps...) and the bias (out).
 
     A layer that reads a flattened axis has a column for each position of every entry, side by side.
@@ -43,14 +49,16 @@ def changed_layer(use: Use, layout: Layout, W: Tensor, b: Tensor | None) -> Chan
     return Change(use, {"weight": weight} if b is None else {"weight": weight, "bias": b})
 
 
-def changed_table(use: Use, layout: Layout, table: Tensor, name: str) -> Change:
+def changed_table(use: Use, layout: Layout, table: Float[Tensor, "*rows n"], name: str) -> Change:
     """The change of a tensor whose rows, along its last axis, are what can stand there."""
     columns = double(table).reshape(-1, table.shape[-1]).mT
     rows = write_rows(columns, use.writes, layout, marks=True).mT
     return Change(use, {name: rows.reshape(*table.shape[:-1], -1)})
 
 
-def read_columns(W: Tensor, feature: Feature | None, layout: Layout) -> tuple[Tensor, Tensor | None]:
+def read_columns(
+    W: Float[Tensor, " out in taps"], feature: Feature | None, layout: Layout
+) -> tuple[Float[Tensor, "out k taps"], Float[Tensor, " out"] | None]:
     """W, of shape (out, in, taps), in the coordinates of what it reads, and what goes to the bias."""
     if feature is None:
         return W, None
@@ -74,7 +82,9 @@ def read_columns(W: Tensor, feature: Feature | None, layout: Layout) -> tuple[Te
     return torch.cat(pieces, dim=1), extra
 
 
-def write_rows(W: Tensor, feature: Feature | None, layout: Layout, *, marks: bool = False) -> Tensor:
+def write_rows(
+    W: Float[Tensor, " out *others"], feature: Feature | None, layout: Layout, *, marks: bool = False
+) -> Float[Tensor, " k *others"]:
     """``U_out^T W``, for W of shape (out, ...).
 
     For tables (embeddings, bare parameters) the mark's row holds its value; for layers it is 0, the bias sets it.
@@ -96,7 +106,7 @@ def write_rows(W: Tensor, feature: Feature | None, layout: Layout, *, marks: boo
     return torch.cat(pieces)
 
 
-def new_bias(b: Tensor | None, feature: Feature | None, layout: Layout) -> Tensor | None:
+def new_bias(b: Float[Tensor, " out"] | None, feature: Feature | None, layout: Layout) -> Float[Tensor, " k"] | None:
     """A bias, of shape (out,), in the coordinates of what it writes; the mark is set by it."""
     if feature is None:
         return b

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
@@ -21,6 +22,9 @@ from ..program import NOT_EQUIVARIANT, Step, Value
 from ..reasons import Cause, Reason, Why
 from .features import Entries, Feature, Features, Ingredient
 from .spans import AffineSet, Lazy, Names
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 Hulls = Mapping[tuple[str, int], AffineSet]  # by name and axis of an input: what can stand along that axis
 
@@ -37,7 +41,7 @@ class Use:
     reads: Feature | None
     writes: Feature | None
     at_edges: bool = False
-    table: Tensor | None = None
+    table: Float[Tensor, "*rows n"] | None = None
 
     @property
     def owner(self) -> str:
@@ -45,7 +49,7 @@ class Use:
         return self.step.path or self.step.name
 
     @property
-    def bare(self) -> Tensor:
+    def bare(self) -> Float[Tensor, "*rows n"]:
         """The tensor of a parameter that stands by itself."""
         if self.table is None:
             raise ValueError(f"{self.owner} is no parameter by itself")

@@ -7,6 +7,7 @@ few of its coordinates, and a shortcut becomes padding with zeros.
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from .bases import Layout, Run, at_edges
 from .features import Feature
 from .follow import Analysis
 from .ranks import judged
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 #: what sticks out of a basis by less than this share of its length is in its span
 NEGLIGIBLE = 1e-13
@@ -79,7 +83,9 @@ def _grow(analysis: Analysis, layout: Layout, index: int, members: list[tuple[Fe
         run.constant = constant
 
 
-def _extended(Q: Tensor, coordinates: Tensor, U: Tensor) -> Tensor:
+def _extended(
+    Q: Float[Tensor, "n j"], coordinates: Float[Tensor, "k m"], U: Float[Tensor, "n k"]
+) -> Float[Tensor, "n more"]:
     """An orthonormal basis that begins with Q and has ``U coordinates`` in its span."""
     columns = U @ coordinates
     lengths = columns.norm(dim=0)
@@ -94,7 +100,7 @@ def _extended(Q: Tensor, coordinates: Tensor, U: Tensor) -> Tensor:
     return torch.cat([Q, torch.linalg.qr(new)[0]], dim=1)
 
 
-def _needed(Q: Tensor, columns: Tensor) -> int:
+def _needed(Q: Float[Tensor, "n k"], columns: Float[Tensor, "n m"]) -> int:
     """How many of the first columns of Q it takes."""
     lengths = columns.norm(dim=0)
     columns = columns[:, lengths > 0] / lengths[lengths > 0]

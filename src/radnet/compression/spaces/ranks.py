@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...linalg import signs, sparsest_first
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 #: columns are mixed with others only if their lengths are within this ratio, so that short ones keep their digits
 ALIKE = 1e3
@@ -24,11 +27,11 @@ SMALL = 4096
 class Columns(NamedTuple):
     """Columns in float64, and entry by entry the size of what was added up in them (None: nothing was)."""
 
-    M: Tensor
-    size: Tensor | None
+    M: Float[Tensor, "n m"]
+    size: Float[Tensor, "n m"] | None
 
 
-def judged(columns: Columns) -> Tensor:
+def judged(columns: Columns) -> Float[Tensor, "n m"]:
     """Columns that are not 0, with lengths that say how much of them is more than rounding.
 
     An entry m in which numbers of size s were added up is known to a few eps s, so that m / s says what it is worth. A
@@ -66,7 +69,7 @@ def clearly_independent(columns: Columns) -> bool:
     return _clear(factors.diagonal())
 
 
-def _clear(pivots: Tensor) -> bool:
+def _clear(pivots: Float[Tensor, " k"]) -> bool:
     sizes = pivots.abs()
     return bool(sizes.min() > CLEAR * sizes.max())
 
@@ -74,7 +77,7 @@ def _clear(pivots: Tensor) -> bool:
 class SpanBasis(NamedTuple):
     """U with orthonormal columns, None for all of R^n; and whether a tolerance left out more than rounding."""
 
-    U: Tensor | None
+    U: Float[Tensor, "n k"] | None
     cut: bool
 
 
@@ -100,12 +103,12 @@ def span_basis(columns: Columns, tol: float | None = None) -> SpanBasis:
     return SpanBasis(whole, cut)
 
 
-def _basis_of_rows(kept: Tensor, tol: float | None) -> SpanBasis:
-    n, k = kept.shape
-    if tol is None and k >= n and clearly_independent(Columns(kept[:, torch.arange(n) * k // n], None)):
+def _basis_of_rows(kept: Float[Tensor, "n m"], tol: float | None) -> SpanBasis:
+    n, m = kept.shape
+    if tol is None and m >= n and clearly_independent(Columns(kept[:, torch.arange(n) * m // n], None)):
         return SpanBasis(None, False)
     Q = None
-    if k < n:
+    if m < n:
         order = sparsest_first(kept) if tol is None else None
         Q, R = _qr(kept if order is None else kept[:, order])
     else:  # M^T = Q R, so that R^T has the singular values and the left singular vectors of M
@@ -123,7 +126,7 @@ def _basis_of_rows(kept: Tensor, tol: float | None) -> SpanBasis:
     return SpanBasis(U * signs(R.diagonal()), rank < known)
 
 
-def _qr(A: Tensor) -> tuple[Tensor, Tensor]:
+def _qr(A: Float[Tensor, "n m"]) -> tuple[Float[Tensor, "n k"], Float[Tensor, "k m"]]:
     """Thin QR; a small matrix takes longer to hand to several threads than to decompose."""
     if A.numel() > SMALL:
         found: tuple[Tensor, Tensor] = torch.linalg.qr(A)
@@ -132,7 +135,7 @@ def _qr(A: Tensor) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(Q), torch.from_numpy(R)
 
 
-def basis_of(columns: Tensor, tol: float | None = None) -> Tensor:
+def basis_of(columns: Float[Tensor, "n m"], tol: float | None = None) -> Float[Tensor, "n k"]:
     """Orthonormal basis of the span of the columns, each scaled to length 1 first; see `span_basis`.
 
     >>> basis_of(torch.tensor([[2.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64))
@@ -153,7 +156,7 @@ def beside(columns: Sequence[Columns], n: int) -> Columns:
     return Columns(M, torch.cat([c.M.abs() if c.size is None else c.size for c in columns], dim=1))
 
 
-def mixed(columns: Columns, basis: Tensor | None) -> Columns:
+def mixed(columns: Columns, basis: Float[Tensor, "n k"] | None) -> Columns:
     """Fewer columns T with ``T T^T = M M^T``; columns of very different lengths are not mixed.
 
     With U a basis of some of them, ``M = U C`` and ``C = L Q`` with L square: T = U L. Every entry of T is a mixture of
@@ -181,7 +184,7 @@ def mixed(columns: Columns, basis: Tensor | None) -> Columns:
     return beside(new, len(M))
 
 
-def _alike(lengths: Tensor) -> list[Tensor]:
+def _alike(lengths: Float[Tensor, " m"]) -> list[Tensor]:
     """Which lengths are within a ratio of `ALIKE` of the largest one, of the largest of the others, and so on.
 
     >>> [own.tolist() for own in _alike(torch.tensor([1.0, 1e-9, 5.0, 2e-9]))]

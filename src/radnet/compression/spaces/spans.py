@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ import torch
 from torch import Tensor
 
 from .ranks import Columns, beside, clearly_independent, mixed, span_basis
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
 
 
 def double(x: Tensor) -> Tensor:
@@ -41,16 +45,16 @@ class Part:
         Of the identity; 1 if M is given.
     size : Tensor, shape (rows, width), optional
         ``|W| |m|`` where M was computed as W m, so that M is known to a few eps of it; None where M is exact.
-    basis : Tensor, optional
+    basis : Tensor, shape (rows, k), optional
         Orthonormal basis of the columns, where one was computed on the way.
     """
 
     rows: int
-    M: Tensor | None = None
+    M: Float[Tensor, "rows width"] | None = None
     start: int = 0
     factor: float = 1.0
-    size: Tensor | None = None
-    basis: Tensor | None = None
+    size: Float[Tensor, "rows width"] | None = None
+    basis: Float[Tensor, "rows k"] | None = None
 
     @property
     def stop(self) -> int:
@@ -62,11 +66,11 @@ class Part:
         """How many columns there are."""
         return self.rows if self.M is None else int(self.M.shape[1])
 
-    def matrix(self) -> Tensor:
+    def matrix(self) -> Float[Tensor, "rows width"]:
         """Its rows in float64."""
         return self.factor * torch.eye(self.rows, dtype=torch.float64) if self.M is None else double(self.M)
 
-    def sizes(self) -> Tensor:
+    def sizes(self) -> Float[Tensor, "rows width"]:
         """The size of what was added up in every entry."""
         return self.matrix().abs() if self.size is None else self.size
 
@@ -81,7 +85,7 @@ class Part:
         size = None if self.size is None else abs(factor) * self.size
         return Part(self.rows, factor * double(self.M), self.start, 1.0, size)
 
-    def mapped(self, W: Tensor, inner: int) -> Part:
+    def mapped(self, W: Float[Tensor, "out columns"], inner: int) -> Part:
         """``W M``; each of ``inner`` columns of W that stand side by side reads a copy of M of its own."""
         W = W[:, self.start * inner : self.stop * inner]
         if self.M is None:
@@ -137,7 +141,7 @@ class Part:
         return Part(self.rows, fewer.M, self.start, 1.0, fewer.size, found.U)
 
 
-def _in_rows(block: Tensor, height: int, rows: slice) -> Tensor:
+def _in_rows(block: Float[Tensor, "rows width"], height: int, rows: slice) -> Float[Tensor, "height width"]:
     if len(block) == height:
         return block
     out = block.new_zeros(height, block.shape[1])
@@ -150,9 +154,9 @@ class AffineSet:
     """``c + sum M_s z_s`` in R^n, in float64; no c is c = 0."""
 
     n: int
-    c: Tensor | None = None
-    parts: Mapping[Hashable, Tensor | Part] = field(default_factory=dict)
-    c_size: Tensor | None = None  # of what was added up in c; None where nothing was
+    c: Float[Tensor, " n"] | None = None
+    parts: Mapping[Hashable, Float[Tensor, "n width"] | Part] = field(default_factory=dict)
+    c_size: Float[Tensor, " n"] | None = None  # of what was added up in c; None where nothing was
 
     @classmethod
     def everything(cls, n: int, source: Hashable) -> AffineSet:
@@ -198,7 +202,7 @@ class AffineSet:
             return beside([], rows.stop - rows.start)
         return Columns(self.c[rows].unsqueeze(1), None if self.c_size is None else self.c_size[rows].unsqueeze(1))
 
-    def basis_at(self, rows: slice) -> Tensor | None:
+    def basis_at(self, rows: slice) -> Float[Tensor, "rows k"] | None:
         """An orthonormal basis of the directions in some rows, if one is there already."""
         over = self._over(rows)
         if len(over) != 1 or (over[0].start, over[0].stop) != (rows.start, rows.stop):
@@ -206,23 +210,25 @@ class AffineSet:
         return over[0].basis
 
     @property
-    def directions(self) -> Tensor:
+    def directions(self) -> Float[Tensor, "n m"]:
         """The matrices side by side."""
         return self.at(slice(0, self.n)).M
 
     @property
-    def columns(self) -> Tensor:
+    def columns(self) -> Float[Tensor, "n m"]:
         """The constant, if there is one, and the directions."""
         return self.at(slice(0, self.n), constant=True).M
 
-    def mapped(self, W: Tensor, b: Tensor | None, inner: int = 1) -> AffineSet:
+    def mapped(
+        self, W: Float[Tensor, "out {self.n*inner}"], b: Float[Tensor, " out"] | None, inner: int = 1
+    ) -> AffineSet:
         """The image under ``x -> W x + b``.
 
         Parameters
         ----------
-        W : Tensor, shape (m, n * inner)
+        W : Tensor, shape (out, n * inner)
             Of any dtype; if nothing has to be computed with it, it is kept as it is.
-        b : Tensor, shape (m,), optional
+        b : Tensor, shape (out,), optional
         inner : int
             How many positions stand side by side for each entry; each has sources of its own then, and the same c.
         """

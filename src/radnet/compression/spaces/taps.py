@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -12,9 +13,18 @@ from .features import Feature
 from .follow import Analysis, Use
 from .spans import AffineSet, Lazy, double, total
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 
 def follow_taps(
-    step: Step, analysis: Analysis, W: Tensor, b: Tensor | None, geometry: Hashable, *, zeros: bool
+    step: Step,
+    analysis: Analysis,
+    W: Float[Tensor, "out in *taps"],
+    b: Float[Tensor, " out"] | None,
+    geometry: Hashable,
+    *,
+    zeros: bool,
 ) -> Feature | None:
     """The sum over taps of the images of what they see along axis 1, for any kind of convolution.
 
