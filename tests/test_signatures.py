@@ -19,7 +19,7 @@ from known_models import normal
 from radnet import linalg
 from radnet.compression import bounds, chain, operations, spaces
 from radnet.compression.bounds import lengths
-from radnet.compression.spaces import bases, growing, ranks, spans
+from radnet.compression.spaces import bases, growing, layouts, ranks, spans
 from radnet.compression.spaces.ranks import Columns
 from radnet.compression.spaces.spans import AffineSet, Part
 
@@ -72,11 +72,11 @@ CALLS = [
 
 SET = AffineSet(3, A[0], {"x": R})
 ALL = (0, slice(0, 5), None)  # a stretch of the first space that does not change
-RUN = bases.Run(*ALL)
+RUN = layouts.Run(*ALL)
 METHODS = [
     (Columns, "__new__", (Columns, A, A.abs()), (Columns, A, R)),
     (Part, "__init__", (Part(5), 5, A, 0, 1.0, A.abs(), Q), (Part(5), 5, A, 0, 1.0, R)),
-    (bases.Run, "__init__", (RUN, *ALL, None, True, 0.0, A[0]), (RUN, *ALL, None, True, 0.0, A)),
+    (layouts.Run, "__init__", (RUN, *ALL, None, True, 0.0, A[0]), (RUN, *ALL, None, True, 0.0, A)),
     (AffineSet, "__init__", (AffineSet(3), 3, A[0], {}, A[0].abs()), (AffineSet(3), 3, A[0], {}, A[:, 0])),
     (AffineSet, "mapped", (SET, torch.cat([A, A], dim=1), A[:, 0], 2), (SET, A, A[:, 0], 2)),
     (AffineSet, "mapped", (SET, A, A[:, 0]), (SET, A, A[0])),

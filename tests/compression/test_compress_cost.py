@@ -16,10 +16,11 @@ from radnet.compression.operations.ends import Input, Output
 from radnet.compression.operations.linear import Linear
 from radnet.compression.operations.radial import Radial
 from radnet.compression.program import Step, Value
-from radnet.compression.spaces.bases import lay_out, range_growth, reports
+from radnet.compression.spaces.bases import lay_out, range_growth
 from radnet.compression.spaces.features import Features
 from radnet.compression.spaces.follow import Analysis
 from radnet.compression.spaces.growing import grown
+from radnet.compression.spaces.layouts import reports
 from radnet.compression.spaces.ranks import Columns, span_basis
 from radnet.compression.spaces.spans import AffineSet, Lazy, Names, Part, stacked
 from radnet.compression.surgery import changes

@@ -26,7 +26,7 @@ from .pipeline import Wish, compress_any, compress_chain
 from .program import Operation, Step
 from .reasons import Reason
 from .result import Compression
-from .spaces.bases import SpaceReport
+from .spaces.layouts import SpaceReport
 
 __all__ = [
     "CERTIFICATE_ROWS",

@@ -17,7 +17,7 @@ from .judging.certificate import Certificate
 from .operations import work_of
 from .picture import Edge, draw
 from .result import Row, in_columns, interleaved_times, timed_row
-from .spaces.bases import SpaceReport
+from .spaces.layouts import SpaceReport
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 

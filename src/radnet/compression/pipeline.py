@@ -38,11 +38,12 @@ from .replacements import AxesGuard
 from .result import Compression, parameter_versions
 from .rewriting import rewritten
 from .shipping import as_shipped
-from .spaces.bases import Layout, SpaceReport, lay_out, reports
+from .spaces.bases import lay_out
 from .spaces.coordinates import Change
 from .spaces.features import Feature, Pin
 from .spaces.follow import Analysis, Hulls
 from .spaces.growing import grown
+from .spaces.layouts import Layout, SpaceReport, reports
 from .spaces.ranks import basis_of
 from .spaces.spans import AffineSet, double
 from .spaces.ties import conflicts, shared_features, ties_of

@@ -21,10 +21,10 @@ from .reasons import Cause, Reason
 if TYPE_CHECKING:
     from .bounds.lengths import Size
     from .bounds.sizes import Sizes
-    from .spaces.bases import Layout
     from .spaces.coordinates import Change
     from .spaces.features import Feature
     from .spaces.follow import Analysis, Use
+    from .spaces.layouts import Layout
 
 
 @dataclass(eq=False)

@@ -9,9 +9,9 @@ from torch import fx, nn
 
 from ..running import Call
 from .program import Step
-from .spaces.bases import Layout
 from .spaces.features import Feature
 from .spaces.follow import Analysis
+from .spaces.layouts import Layout
 from .tracing.fx import ModelTracer, absent
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from ..activations import RadialActivation
-from .spaces.bases import Layout
 from .spaces.coordinates import Change, block_widths
 from .spaces.follow import Analysis, Use
+from .spaces.layouts import Layout
 
 
 def changes(analysis: Analysis, layout: Layout) -> list[Change]:

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from ..operations.ends import Output
 from ..program import Step
-from ..spaces.bases import Layout
 from ..spaces.follow import Analysis
+from ..spaces.layouts import Layout
 from .lengths import Size
 from .sizes import Sizes
 

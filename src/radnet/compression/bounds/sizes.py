@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ..program import Step, Value
-from ..spaces.bases import Layout, Run
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis
+from ..spaces.layouts import Layout, Run
 from ..spaces.ranks import span_basis
 from ..spaces.spans import AffineSet, double
 from .lengths import ANY, LOST, NONE, Lengths, Size, positions, product

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from ..bounds.lengths import NONE, Lengths, Size
 from ..bounds.sizes import Sizes
 from ..program import Operation, Step
-from ..spaces.bases import Layout
 from ..spaces.coordinates import Change, changed_table
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis, Use
+from ..spaces.layouts import Layout
 from ..spaces.spans import AffineSet, Lazy, double
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from ..bounds.lengths import Size, Stretch
 from ..bounds.sizes import Sizes, restricted
 from ..program import Operation, Step
 from ..reasons import Reason, Why
-from ..spaces.bases import Layout
 from ..spaces.coordinates import Change, changed_layer
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis, Use
+from ..spaces.layouts import Layout
 from ..spaces.spans import AffineSet, Lazy, double
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from ..bounds.lengths import Lengths, Size, Stretch
 from ..bounds.sizes import Sizes, restricted
 from ..program import Operation, Step, Unknown
 from ..reasons import Cause, Reason
-from ..spaces.bases import Layout
 from ..spaces.coordinates import Change, changed_layer
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis, Use
+from ..spaces.layouts import Layout
 from ..spaces.spans import double
 from ..spaces.taps import follow_taps
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .bases import Layout, Run
 from .features import Entries, Feature
 from .follow import Use
+from .layouts import Layout, Run
 from .spans import double
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .bases import Layout, Run, at_edges
+from .bases import at_edges
 from .features import Feature
 from .follow import Analysis
+from .layouts import Layout, Run
 from .ranks import judged
 
 if TYPE_CHECKING:

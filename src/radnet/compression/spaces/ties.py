@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from torch import Tensor, nn
 
 from ..reasons import Reason, Why
-from .bases import Layout
 from .coordinates import Change, block_widths
 from .features import Feature, Pin
 from .follow import Analysis, Rescaled, Use
+from .layouts import Layout
 from .spans import double
 
 #: new tensors that differ by less than this share of their size are the same
