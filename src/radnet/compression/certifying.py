@@ -9,7 +9,8 @@ from ..errors import InvalidType, InvalidValue, RadNetError
 from ..network import RadNet
 from ..running import Call, Ran, copied, run
 from .judging.certificate import Certificate
-from .judging.exploring import Explored, Explorer
+from .judging.explored import Explored
+from .judging.exploring import Explorer
 from .judging.given import does_not_run
 from .judging.judge import judge
 

@@ -12,6 +12,7 @@ Each pass returns a value, and none writes into what an earlier one returned. do
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -27,14 +28,15 @@ from .bounds.bound import Bound, bound
 from .certifying import certified, explored_by, run_as_stored
 from .chain import qr_compress
 from .judging.certificate import Certificate
-from .judging.exploring import Explored, Explorer
+from .judging.explored import Explored
+from .judging.exploring import Explorer
 from .model import ModelCompression
 from .operations.ends import Input
 from .picture import Edge
 from .program import Step
 from .programs import Follower
 from .reasons import Reason, Why
-from .replacements import AxesGuard
+from .replacements import AxesGuard, NeverRan, parameters_of
 from .result import Compression, parameter_versions
 from .rewriting import rewritten
 from .shipping import as_shipped
@@ -102,12 +104,10 @@ def compress_any(wish: Wish[ModelT]) -> ModelCompression[ModelT]:
         except InvalidValue as error:  # where it differs the model may do something else: follow it there too
             if not _knows_more(follower):
                 raise _blamed(error, wish, follower, as_stored) from error
-    if certificate.limits:
-        first = next(x for x in wish.call.args if isinstance(x, Tensor))
-        smaller.network.register_forward_pre_hook(AxesGuard(first.ndim))
+    limits = _guarded(smaller, certificate.limits, wish.call, follower.explored)
     return ModelCompression(
         smaller.network,
-        certificate,
+        dataclasses.replace(certificate, limits=limits),
         wish.model,
         smaller.spaces,
         wish.call.args,
@@ -115,6 +115,19 @@ def compress_any(wish: Wish[ModelT]) -> ModelCompression[ModelT]:
         smaller.bound,
         smaller.edges,
     )
+
+
+def _guarded(smaller: Smaller[ModelT], other_axes: Sequence[str], call: Call, explored: Explored) -> tuple[str, ...]:
+    """Have the small model refuse what it is not known to be the same for; what that is, in words."""
+    network = smaller.network
+    if other_axes:
+        network.register_forward_pre_hook(AxesGuard(parameters_of(network), call.args, call.kwargs), with_kwargs=True)
+    shrank = any(space.after < space.before for space in smaller.spaces)
+    modules = dict(network.named_modules())  # a rewritten model has not all of them
+    idle = [path for path in explored.idle() if shrank and path in modules]
+    for path in idle:
+        modules[path].register_forward_pre_hook(NeverRan(path))
+    return (*other_axes, *(f"calls of {path}, which never ran" for path in idle))
 
 
 def _attempt(wish: Wish[ModelT], follower: Follower, as_stored: Ran) -> tuple[Smaller[ModelT], Certificate]:
@@ -127,10 +140,12 @@ def _attempt(wish: Wish[ModelT], follower: Follower, as_stored: Ran) -> tuple[Sm
 def _knows_more(follower: Follower) -> bool:
     """Whether a failed attempt showed a way of the model that was not followed, or a shape that must not change."""
     explored = follower.explored
-    new = [tried for tried in explored.differ if tried.call not in (explored.given.call, *explored.ways)]
-    explored.differ = []
-    if new:
-        explored.add_way(new[0].call, new[0].log)
+    differ, explored.differ = explored.differ, []
+    known = len(explored.ways)
+    for tried in differ:
+        if tried.call not in (explored.given.call, *explored.ways) and tried.log not in explored.logs[known + 1 :]:
+            explored.add_way(tried.call, tried.log)
+    if len(explored.ways) > known:
         follower.restart()
     elif explored.measured - explored.pinned:
         explored.pinned = explored.measured

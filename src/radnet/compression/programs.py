@@ -8,7 +8,8 @@ from dataclasses import replace
 from ..errors import InvalidValue
 from ..running import Call
 from .folding import fold
-from .judging.exploring import Explored, Explorer
+from .judging.explored import Explored
+from .judging.exploring import Explorer
 from .operations import is_registered
 from .program import Operation, Step, Unknown
 from .reasons import Cause, Reason
@@ -41,10 +42,7 @@ class Follower:
             if not folded.any:
                 self.kept = folded.kept
                 return programs
-            self._found, self._folded = (
-                [],
-                True,
-            )  # the copy has changed: what runs is no longer what ran in the original
+            self._found, self._folded = [], True  # the copy has changed: what runs is no longer what ran before
 
     def _traced_programs(self) -> list[list[Step]]:
         """By torch.fx where it sees what runs, by torch.export where it does not."""

@@ -187,6 +187,15 @@ def origins(log: Log, step: int) -> set[str]:
     return found
 
 
+def called(log: Log) -> set[str]:
+    """The paths of the modules that are entries of a log.
+
+    >>> called([("module a", ()), ("aten.relu", ())])
+    {'a'}
+    """
+    return {name.removeprefix("module ") for name, _ in log if name.startswith("module ")}
+
+
 def loops(first: Log, second: Log) -> set[str]:
     """The paths of modules that are called a different number of times in two runs, and more than once in one.
 

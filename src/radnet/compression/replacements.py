@@ -1,8 +1,10 @@
-"""What a small model has that its original had not: `RMSRescaling` and `FoldedBatchNorm` for norms, and `AxesGuard`."""
+"""What a small model has that its original had not: `RMSRescaling` and `FoldedBatchNorm` for norms, and guards."""
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -94,34 +96,94 @@ class RMSRescaling(RadialActivation):
 
 
 class AxesGuard:
-    """Refuses inputs with another number of axes than a model was compressed for; a forward pre-hook.
+    """Refuses inputs with another number of axes than a model was compressed for; a forward pre-hook with keywords.
 
     An unbatched picture is another function of many models: what were channels are rows then. Where `compress` finds
     that the small model is not the same there, it says so and leaves this on the small model.
 
     Parameters
     ----------
-    axes : int
-        Of the first tensor among the inputs.
+    names : sequence of str
+        Of the parameters that forward takes by position, `parameters_of` the model.
+    args, kwargs
+        The arguments it was compressed for.
 
     Examples
     --------
     >>> layer = nn.Identity()
-    >>> _ = layer.register_forward_pre_hook(AxesGuard(2))
-    >>> layer(torch.ones(3))  # doctest: +ELLIPSIS
+    >>> guard = AxesGuard(parameters_of(layer), (torch.ones(1, 3),), {})
+    >>> _ = layer.register_forward_pre_hook(guard, with_kwargs=True)
+    >>> layer(input=torch.ones(3))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     radnet.errors.InvalidValue: Identity was compressed for inputs of 2 axes and got 1: there the original is ...
     """
 
-    def __init__(self, axes: int) -> None:
-        self.axes = axes
+    def __init__(self, names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        self.names = tuple(names)
+        self.axes = {where: axes for where, axes in self._axes(args, kwargs).items() if axes}
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        """Look at the tensors that stand where those stood."""
+        for where, axes in self._axes(args, kwargs).items():
+            if axes != self.axes.get(where, axes):
+                raise InvalidValue(
+                    f"{type(module).__name__} was compressed for inputs of {self.axes[where]} axes and got {axes}: "
+                    "there the original is another function"
+                )
+
+    def _axes(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, int]:
+        """How many axes the tensors have, by where they stand, by position or by name."""
+        named = zip((*self.names, *map(str, range(len(args)))), args, strict=False)
+        found: dict[str, int] = {}
+        todo: list[tuple[str, object]] = [*named, *kwargs.items()]
+        while todo:
+            where, value = todo.pop()
+            if isinstance(value, Tensor):
+                found[where] = value.ndim
+            elif isinstance(value, dict):
+                todo += [(f"{where}[{key}]", part) for key, part in value.items()]
+            elif isinstance(value, list | tuple):
+                todo += [(f"{where}[{key}]", part) for key, part in enumerate(value)]
+        return found
+
+
+def parameters_of(module: nn.Module) -> list[str]:
+    """The names of the parameters that forward takes by position.
+
+    >>> parameters_of(nn.Identity())
+    ['input']
+    """
+    parameters = inspect.signature(module.forward).parameters.values()
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+class NeverRan:
+    """Refuses to run a layer that never ran while its model was compressed; a forward pre-hook of that layer.
+
+    What arrives there is not known, so it may be kept in coordinates that the layer does not read.
+
+    Parameters
+    ----------
+    path : str
+        Of the layer in the model.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(2, 1)
+    >>> _ = layer.register_forward_pre_hook(NeverRan("heads.3"))
+    >>> layer(torch.ones(1, 2))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    radnet.errors.InvalidValue: heads.3 (Linear) did not run with any call that compress tried, ...
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
 
     def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
-        """Look at the first tensor."""
-        x = next((x for x in args if isinstance(x, Tensor)), None)
-        if x is not None and x.ndim != self.axes:
-            raise InvalidValue(
-                f"{type(module).__name__} was compressed for inputs of {self.axes} axes and got {x.ndim}: there the "
-                "original is another function"
-            )
+        """Refuse."""
+        raise InvalidValue(
+            f"{self.path} ({type(module).__name__}) did not run with any call that compress tried, so nothing is known "
+            "of what arrives there; give compress example_inputs with which it runs"
+        )

@@ -49,8 +49,8 @@ class Certificate:
     failures : tuple of str
         Where and by how much the functions differ.
     limits : tuple of str
-        Inputs with another number of axes than the given ones, with which the original does something else: a model
-        that `compress` gives back refuses them.
+        What a model that `compress` gives back refuses: inputs with another number of axes than the given ones, where
+        the original does something else, and calls of layers that ran in no call that was tried.
     """
 
     rows: int
@@ -97,9 +97,7 @@ class Certificate:
         if self.tried:
             lines.append(f"  judged too: {', '.join(self.tried)}")
         if self.limits:
-            lines.append(
-                f"  only for inputs with as many axes as the given ones: others ({', '.join(self.limits)}) are refused"
-            )
+            lines.append(f"  the small model refuses what it is not known to be the same for: {', '.join(self.limits)}")
         if self.judged_in != "float64":
             lines.append(f"  the models do not run in float64, so equality is judged in {self.judged_in}")
         if self.rows_ill_conditioned:

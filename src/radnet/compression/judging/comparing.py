@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Sized
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from ...errors import InvalidValue
 from ...measuring import AGREEMENT, DRAWS, TIMES_CONDITIONING, ULPS, Gap, as_rows, gap_by_rows
 from ...modes import Shaken
 from ...running import Precision, Ran, copied, run
-from .exploring import Nudges, Tried
+from .explored import Tried
+from .exploring import Nudges
 
 #: where every row is at a jump, this share of them has to agree, and none may be off by more than so many times the
 #: largest number that is there
@@ -173,14 +175,10 @@ def gaps_of(a: Ran, b: Ran) -> dict[str, Gap]:
     found: dict[str, Gap] = {}
     for name, x in a.found.items():
         y = b.found[name]
-        if isinstance(x, float) and isinstance(y, float):
-            x, y = torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64)
-        if not isinstance(x, (Tensor, *_PLAIN)) and isinstance(x, Iterable | Sized):
-            raise InvalidValue(
-                f"{name} is a {type(x).__name__}, which cannot be opened; return lists, tuples or dictionaries"
-            )
+        if all(isinstance(z, numbers.Real) and not isinstance(z, int) for z in (x, y)):  # NumPy's too
+            x, y = (torch.tensor(float(z), dtype=torch.float64) for z in (x, y))
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-            found[name] = _exactly(bool(type(x) is type(y) and (x is y or _equal(x, y))))
+            found[name] = _exactly(type(x) is type(y) and (x is y or _equal(name, x, y)))
             continue
         if x.shape != y.shape:
             shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
@@ -197,9 +195,13 @@ def gaps_of(a: Ran, b: Ran) -> dict[str, Gap]:
 _PLAIN = (bool, int, float, str, bytes, torch.Size, torch.dtype, torch.device)
 
 
-def _equal(x: object, y: object) -> bool:
-    if not isinstance(x, _PLAIN):
-        return True  # an object without numbers that we could open
+def _equal(name: str, x: object, y: object) -> bool:
+    """Whether two things that are no tensors are equal; those that cannot tell, or may hide tensors, are refused."""
+    tells = type(x).__eq__ is not object.__eq__ and not callable(x)
+    if not isinstance(x, _PLAIN) and (not tells or isinstance(x, Iterable | Sized)):
+        raise InvalidValue(
+            f"{name} is a {type(x).__name__}, which cannot be opened; return lists, tuples or dictionaries"
+        )
     return bool(x == y)
 
 

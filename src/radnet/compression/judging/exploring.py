@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +19,13 @@ from torch import Tensor, nn
 from ... import __file__ as radnet_file
 from ...activations import RadialActivation
 from ...errors import InvalidValue
-from ...measuring import DRAWS, TIMES_CONDITIONING, ULPS
-from ...rescaling import block_sizes
+from ...measuring import DRAWS, TIMES_CONDITIONING
 from ...running import Call, Precision, Ran, copied
 from ..operations import has_sizes
-from ..recording import Log, Outside, Recorder, essence, loops, origins, steps_in
+from ..recording import Log, Outside, Recorder, called, essence, loops, origins, steps_in
 from ..tracing.fx import whole_modules
+from .explored import Explored, Tried
+from .jumps import Norms, near_jump, norms_of, rows_of
 from .variations import (
     LADDER,
     lengths_of,
@@ -62,46 +62,6 @@ class Nudges(NamedTuple):
     given: Callable[[Tensor], Tensor]
 
 
-class Norms(NamedTuple):
-    """The norms that arrived at an activation."""
-
-    rho: RadialActivation
-    r: Tensor
-
-
-class Tried(NamedTuple):
-    """A call, what the original gave, which of its rows came near a jump of an activation, and what ran."""
-
-    call: Call
-    ran: Ran
-    at_jump: Tensor
-    log: Log
-
-
-@dataclass(eq=False)
-class Explored:
-    """What is known of a model before it is traced."""
-
-    precision: Precision
-    base: Call  # to be traced with
-    given: Tried
-    others: list[Tried] = field(default_factory=list)  # other calls that the model accepts
-    ways: list[Call] = field(default_factory=list)  # those among them that take another way
-    looped: set[str] = field(default_factory=set)  # modules called as often as an axis is long, or an argument says
-    # modules whose results, or what is made of them, are asked for their shapes; are left on the model; must not change
-    measured: set[str] = field(default_factory=set)
-    kept: set[str] = field(default_factory=set)
-    pinned: set[str] = field(default_factory=set)
-    differ: list[Tried] = field(default_factory=list)  # calls at which a small model was found to differ
-    asked: dict[str, set[str]] = field(default_factory=dict)  # sizes of layers that forward reads, by path
-    logs: list[Log] = field(default_factory=list)  # of the base and of the ways
-
-    def add_way(self, call: Call, log: Log) -> None:
-        """Have the model followed with this call as well."""
-        self.ways.append(call)
-        self.logs.append(log)
-
-
 class Explorer:
     """Runs copies of a model."""
 
@@ -132,7 +92,7 @@ class Explorer:
         given = self._first(call)
         if given.ran.keeps:
             self._check_no_memory(given)
-        found = Explored(self.precision, self._few(given), given)
+        found = Explored(self.precision, self._few(given), given, layers=self._layers(), ran=called(given.log))
         self._check_same_way(found.base, given.log)
         self._check_no_chance(found.base)
         with Outside() as outside:
@@ -149,6 +109,12 @@ class Explorer:
         for other in unusual_inputs(found.base) if exact and not data else ():
             self._try(found, other, keep=other.other_axes)
         return found
+
+    def _layers(self) -> frozenset[str]:
+        """The paths of modules with parameters whose calls are recorded."""
+        whole = whole_modules(self.copy)
+        inner = {f"{path}.{name}" for path, m in whole.items() for name, _ in m.named_modules() if name}
+        return frozenset(path for path, m in whole.items() if path not in inner and m._parameters)
 
     def _check_no_chance(self, call: Call) -> None:
         """Refuse a model that does not give the same outputs twice."""
@@ -215,6 +181,7 @@ class Explorer:
             tried = self.recorded(call)
         except Exception:  # whatever a model says to inputs of another shape
             return 0
+        found.ran |= called(tried.log)
         if keep:
             found.others.append(tried)
         if tried.log in found.logs:
@@ -223,6 +190,8 @@ class Explorer:
         found.looped |= looped
         only_longer = {name for name, _ in tried.log} <= {name for name, _ in found.logs[0]}
         if looped and only_longer:
+            if not keep and found.unexplained(tried.log):
+                found.others.append(tried)
             return len(tried.log)
         if len(found.ways) < MOST_WAYS:
             found.add_way(call, tried.log)
@@ -268,7 +237,7 @@ class Explorer:
         at_jump = torch.zeros(call.rows, dtype=torch.bool)
         for rho, r in norms:
             if len(r) == call.rows:
-                at_jump |= _rows(near_jump(rho, r))
+                at_jump |= rows_of(near_jump(rho, r))
         return Tried(call, ran, at_jump, recorder.log)
 
     def _watched(self, model: nn.Module, call: Call, **options: bool) -> tuple[Recorder, Ran, list[Norms]]:
@@ -301,7 +270,7 @@ class Explorer:
         at_jump = tried.at_jump.clone()
         for (rho, r), most in zip(norms, moved, strict=True):
             if len(r) == call.rows:
-                at_jump |= _rows(near_jump(rho, r, TIMES_CONDITIONING * most))
+                at_jump |= rows_of(near_jump(rho, r, TIMES_CONDITIONING * most))
         return tried._replace(at_jump=at_jump)
 
     def _refuse_outside(self, found: set[str]) -> None:
@@ -357,37 +326,6 @@ def _watched_class(cls: type, path: str, asked: dict[str, set[str]]) -> type:
         return property(read)
 
     return type(cls.__name__, (cls,), {name: watched(name) for name in _SIZES})
-
-
-def shapes_tried(found: Explored) -> Sequence[str]:
-    """What the calls were, in words."""
-    return tuple(dict.fromkeys(tried.call.what for tried in found.others))
-
-
-def norms_of(rho: RadialActivation, v: Tensor) -> Tensor:
-    """The norms of the vectors that an activation rescales, block by block."""
-    sizes = block_sizes(rho.blocks or 1, v.shape[rho.dim])
-    parts = [torch.linalg.vector_norm(part, dim=rho.dim, keepdim=True) for part in v.split(sizes, rho.dim)]
-    return torch.cat(parts, dim=rho.dim)
-
-
-def near_jump(rho: RadialActivation, r: Tensor, margin: Tensor | float = 0.0) -> Tensor:
-    """Which norms are within 64 eps, and a margin, of a jump of the profile.
-
-    >>> from radnet.activations import StepReLU
-    >>> near_jump(StepReLU(), torch.tensor([1.0, 1.1, 1.2]), torch.tensor([0.0, 0.0, 0.3]))
-    tensor([ True, False,  True])
-    """
-    t = 0.0 if rho.shift is None else float(rho.shift)
-    rounding = ULPS * torch.finfo(r.dtype).eps
-    near = torch.zeros_like(r, dtype=torch.bool)
-    for jump in rho.jumps:
-        near |= (r - t - jump).abs() <= margin + rounding * max(1.0, abs(t + jump), abs(t))
-    return near
-
-
-def _rows(near: Tensor) -> Tensor:
-    return near.reshape(len(near), -1).any(dim=1).cpu()
 
 
 def _bits(x: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ from ...modes import Argument, Shaken
 from ...running import Call, Precision, Ran, as_float64, copied, run, with_same_parameters
 from .certificate import Certificate
 from .comparing import Judge, gaps_of, of_call
-from .exploring import Explored, Explorer, Nudges, Tried, shapes_tried
+from .explored import Explored, Tried, shapes_tried
+from .exploring import Explorer, Nudges
 from .given import as_call, check_inputs, check_mode, does_not_run, undisturbed
 from .variations import redrawn
 

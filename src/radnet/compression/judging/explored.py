@@ -1,0 +1,84 @@
+"""What is known of a model before it is traced: the calls that were tried, what they gave, the ways they took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+
+from ...running import Call, Precision, Ran
+from ..recording import Log
+
+#: calls with loops of other lengths that are judged, each because the lengths of those before do not explain its log
+MOST_LOOPS = 4
+
+
+class Tried(NamedTuple):
+    """A call, what the original gave, which of its rows came near a jump of an activation, and what ran."""
+
+    call: Call
+    ran: Ran
+    at_jump: Tensor
+    log: Log
+
+
+@dataclass(eq=False)
+class Explored:
+    """What is known of a model before it is traced."""
+
+    precision: Precision
+    base: Call  # to be traced with
+    given: Tried
+    others: list[Tried] = field(default_factory=list)  # other calls that the model accepts
+    ways: list[Call] = field(default_factory=list)  # those among them that take another way
+    looped: set[str] = field(default_factory=set)  # modules called as often as an axis is long, or an argument says
+    # modules whose results, or what is made of them, are asked for their shapes; are left on the model; must not change
+    measured: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    pinned: set[str] = field(default_factory=set)
+    differ: list[Tried] = field(default_factory=list)  # calls at which a small model was found to differ
+    asked: dict[str, set[str]] = field(default_factory=dict)  # sizes of layers that forward reads, by path
+    logs: list[Log] = field(default_factory=list)  # of the base and of the ways
+    layers: frozenset[str] = frozenset()  # the layers with parameters that are called as such
+    ran: set[str] = field(default_factory=set)  # those among them, and other modules, that some call has run
+    loop_steps: list[dict[str, int]] = field(default_factory=list)  # what loops of other lengths run more or less of
+
+    def add_way(self, call: Call, log: Log) -> None:
+        """Have the model followed with this call as well."""
+        self.ways.append(call)
+        self.logs.append(log)
+
+    def unexplained(self, log: Log) -> bool:
+        """Whether more differs in a log of longer or shorter loops than that they are longer or shorter.
+
+        Between two lengths of one loop, what is counted in a log differs by a multiple of one and the same step.
+        """
+        counts, first = Counter(name for name, _ in log), Counter(name for name, _ in self.logs[0])
+        more = {name: counts[name] - first[name] for name in counts | first if counts[name] != first[name]}
+        if any(_proportional(more, step) for step in self.loop_steps) or len(self.loop_steps) >= MOST_LOOPS:
+            return False
+        self.loop_steps.append(more)
+        return True
+
+    def idle(self) -> list[str]:
+        """The layers that no call has run."""
+        return sorted(self.layers - self.ran)
+
+
+def _proportional(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
+    """Whether two counts are multiples of each other.
+
+    >>> _proportional({"mm": 4, "add": 2}, {"mm": -6, "add": -3}), _proportional({"mm": 4}, {"mm": 2, "relu": 1})
+    (True, False)
+    """
+    if a.keys() != b.keys():
+        return False
+    return all(a[name] * b[other] == b[name] * a[other] for name in a for other in list(a)[:1])
+
+
+def shapes_tried(found: Explored) -> Sequence[str]:
+    """What the calls were, in words."""
+    return tuple(dict.fromkeys(tried.call.what for tried in found.others))
