@@ -80,8 +80,9 @@ class Follower:
             raise InvalidValue(f"{why}; nor can torch.export ({type(error).__name__}: {reason})") from why
 
     def restart(self) -> None:
-        """Begin with a fresh copy: along a new way a layer may be another function, and must not have been folded."""
-        self._begin(self.way)
+        """Have new ways traced too: on a fresh copy if a layer was folded, which may be another function along them."""
+        if self._folded:
+            self._begin(self.way)
 
     def _follow(self, trace: Callable[[Call, Log], list[Step]]) -> None:
         ways = list(zip((self.explored.base, *self.explored.ways), self.explored.logs, strict=True))

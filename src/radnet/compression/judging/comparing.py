@@ -35,7 +35,8 @@ class Judge:
     ) -> None:
         self.original, self.small, self.precision, self.nudges = original, small, precision, nudges
         self.shaken = shaken if precision.float64 else None
-        self.modes = precision.modes() if self.shaken is None else (*precision.modes(), self.shaken)
+        # the last one sees an operation first: what shaking does itself is not lengthened
+        self.modes = precision.modes() if self.shaken is None else (self.shaken, *precision.modes())
         self.eps = torch.finfo(torch.float64).eps if precision.float64 else shipped_eps(original)
         self.conditioning = 0.0
         self.judged = self.excused = 0
