@@ -38,6 +38,7 @@ class Call:
     kwargs: Mapping[str, Argument] = dataclasses.field(default_factory=dict)
     what: str = "the given inputs"
     other_axes: bool = False  # whether its tensors have another number of axes than the given ones
+    evaluates: bool = False  # whether the model is called in evaluation mode, though it was given in training mode
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Call:
         """The same call with every tensor changed.
@@ -49,7 +50,8 @@ class Call:
         def change_one(x: Argument) -> Argument:
             return change(x) if isinstance(x, Tensor) else x
 
-        return Call(tree_map(change_one, self.args), tree_map(change_one, dict(self.kwargs)), self.what)
+        args, kwargs = tree_map(change_one, self.args), tree_map(change_one, dict(self.kwargs))
+        return Call(args, kwargs, self.what, evaluates=self.evaluates)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -211,7 +213,8 @@ def run(
         with contextlib.ExitStack() as stack:
             for mode in modes or (Unseen(),):
                 stack.enter_context(mode)
-            output = model(*call.args, **call.kwargs)
+            with in_mode(model, call):
+                output = model(*call.args, **call.kwargs)
         found = dict(_opened("output", output, _DEEPEST))
         for name, (value, version) in _state(model).items():
             if name not in before or before[name][0] is not value or before[name][1] != version:
@@ -219,6 +222,19 @@ def run(
                 vars(found[name]).update(vars(value))  # what a mode has noted on it
         keeps = _plain(model) != plain or any(not name.startswith("output") for name in found)
     return Ran(found, keeps)
+
+
+@contextlib.contextmanager
+def in_mode(model: nn.Module, call: Call) -> Iterator[None]:
+    """The model in evaluation mode, if that is how it is called."""
+    training = [m for m in model.modules() if m.training] if call.evaluates else []
+    try:
+        for m in training:
+            m.training = False
+        yield
+    finally:
+        for m in training:
+            m.training = True
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ..errors import InvalidValue
-from ..running import Call
+from ..running import Call, in_mode
 from .folding import fold
 from .judging.explored import Explored
 from .judging.exploring import Explorer
@@ -87,7 +87,8 @@ class Follower:
     def _follow(self, trace: Callable[[Call, Log], list[Step]]) -> None:
         ways = list(zip((self.explored.base, *self.explored.ways), self.explored.logs, strict=True))
         for call, log in ways[len(self._found) :]:
-            self._found.append(trace(call, log))
+            with in_mode(self.model, call):
+                self._found.append(trace(call, log))
 
     def _traced(self, call: Call, log: Log) -> list[Step]:
         traced = trace_recorded(self.model, call, self.explored.precision)

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ... import __file__ as radnet_file
 from ...activations import RadialActivation
 from ...errors import InvalidValue
 from ...measuring import DRAWS, TIMES_CONDITIONING
+from ...modes import Argument
 from ...running import Call, Precision, Ran, copied
 from ..operations import has_sizes
 from ..recording import Log, Outside, Recorder, called, essence, loops, origins, steps_in
 from ..tracing.fx import whole_modules
+from ..trust import has_hooks
 from .explored import Explored, Tried
 from .jumps import Norms, near_jump, norms_of, rows_of
 from .variations import (
@@ -65,9 +69,9 @@ class Nudges(NamedTuple):
 class Explorer:
     """Runs copies of a model."""
 
-    def __init__(self, model: nn.Module, generator: torch.Generator) -> None:
+    def __init__(self, model: nn.Module, generator: torch.Generator, precision: Precision | None = None) -> None:
         self.model, self.generator = model, generator
-        self.precision = Precision()
+        self.precision = Precision() if precision is None else precision
         self._copy: nn.Module | None = None
 
     @property
@@ -90,31 +94,58 @@ class Explorer:
             If the model writes into its parameters, or what it does depends on earlier calls.
         """
         given = self._first(call)
-        if given.ran.keeps:
-            self._check_no_memory(given)
+        self._check_no_memory(given)
         found = Explored(self.precision, self._few(given), given, layers=self._layers(), ran=called(given.log))
         self._check_same_way(found.base, given.log)
         self._check_no_chance(found.base)
-        with Outside() as outside:
+        with Outside() as outside, self._seen_by_hooks() as seen:
             log = self.recorded(found.base).log
         self._refuse_outside(outside.found)
         if log == given.log:
-            found.measured = set().union(*(origins(log, step) for step in steps_in(log, outside.measured)))
+            found.measured = _origins(log, outside.measured)
+            found.kept = _origins(log, seen)
         sides = [x for name, x in given.ran.tensors.items() if not name.startswith("output")]
-        found.kept = set().union(*(origins(given.log, step) for step in steps_in(given.log, sides)))
+        found.kept |= _origins(given.log, sides)
         found.asked = self._asked_sizes(found.base)
         found.logs.append(given.log)
         for other in self._others(call, found.base, data, arguments) if exact else ():
             self._try(found, other)
         for other in unusual_inputs(found.base) if exact and not data else ():
             self._try(found, other, keep=other.other_axes)
+        if exact and self.model.training:
+            self._try(found, replace(found.base, what="evaluation mode", evaluates=True))
         return found
+
+    @contextmanager
+    def _seen_by_hooks(self) -> Iterator[list[Tensor]]:
+        """While this lasts, the tensors that hooks of blocks get to see, which must stay as they are, are gathered.
+
+        The layers among them are not followed anyway, and the outputs of the model stay.
+        """
+        seen: list[Tensor] = []
+
+        def look(module: nn.Module, args: Argument, kwargs: Argument, output: Argument = None) -> None:
+            seen.extend(x for x in tree_leaves((args, kwargs, output)) if isinstance(x, Tensor))
+
+        hooked = [m for m in self.copy.modules() if m is not self.copy and has_hooks(m) and list(m.children())]
+        handles = [m.register_forward_hook(look, with_kwargs=True) for m in hooked]
+        handles += [m.register_forward_pre_hook(look, with_kwargs=True) for m in hooked]
+        try:
+            yield seen
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _layers(self) -> frozenset[str]:
         """The paths of modules with parameters whose calls are recorded."""
         whole = whole_modules(self.copy)
         inner = {f"{path}.{name}" for path, m in whole.items() for name, _ in m.named_modules() if name}
-        return frozenset(path for path, m in whole.items() if path not in inner and m._parameters)
+        return frozenset(p for p, m in whole.items() if p not in inner and list(m.parameters(recurse=False)))
+
+    def check_function(self, call: Call) -> None:
+        """Refuse a model whose outputs depend on chance, or on earlier calls."""
+        self._check_no_memory(self.recorded(call))
+        self._check_no_chance(call)
 
     def _check_no_chance(self, call: Call) -> None:
         """Refuse a model that does not give the same outputs twice."""
@@ -130,8 +161,7 @@ class Explorer:
 
     def _check_same_way(self, call: Call, log: Log) -> None:
         """Refuse a model that takes another way in its own numbers than in float64, or with gradients than without."""
-        own = Explorer(self.model, self.generator)
-        own.precision = Precision(float64=False)
+        own = Explorer(self.model, self.generator, Precision(float64=False))
         where = ""
         if essence(own.recorded(call).log) != essence(log):
             where = "in float64 its forward does something else than in its own dtype"
@@ -201,8 +231,9 @@ class Explorer:
 
     def _check_no_memory(self, given: Tried) -> None:
         """Refuse a model that takes another way when it is called again, with what it kept of earlier calls."""
-        twin = Explorer(self.model, self.generator)
-        twin.precision = self.precision
+        if not given.ran.keeps:
+            return
+        twin = Explorer(self.model, self.generator, self.precision)
         why = ""
         try:
             same = all(twin.recorded(given.call, restore=False).log == given.log for _ in range(4))
@@ -300,6 +331,11 @@ class Explorer:
             except Exception:
                 return {}
         return asked
+
+
+def _origins(log: Log, tensors: Iterable[Tensor]) -> set[str]:
+    """The paths of the modules that made these tensors; see `origins`."""
+    return set().union(*(origins(log, step) for step in steps_in(log, tensors)))
 
 
 @contextmanager

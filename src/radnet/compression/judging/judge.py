@@ -69,9 +69,7 @@ def judge(
     """
     generator = generator if generator is not None else torch.Generator().manual_seed(0)
     call = as_call(inputs)
-    explorer = Explorer(original, generator)
-    if explored is not None:
-        explorer.precision = explored.precision
+    explorer = Explorer(original, generator, None if explored is None else explored.precision)
     explored = explored if explored is not None else explorer.explore(call)
     float64 = explored.precision.float64
 
@@ -117,6 +115,7 @@ def verify(
         nudges = _nudges(nudge, explored.precision)
         explored.given = explorer.with_rounded_weights(explored.given, nudges)
         try:
+            Explorer(b, generator, explored.precision).check_function(explored.base)
             judging = Judge(a, explored.precision.copy(b), explored.precision, nudges)
             again = partial(_drawn_anew, explorer, nudges=nudges)
             return _certificate(judging, explored, again, copied(b, torch.clone))

@@ -46,7 +46,7 @@ def other_inputs(call: Call, generator: torch.Generator) -> Iterator[Call]:
 
 
 def mixtures(call: Call, generator: torch.Generator) -> Iterator[Call]:
-    """Affine mixtures of the rows of the given inputs, in another number."""
+    """Affine mixtures of the rows of the given inputs, in another number, and in float64: rounded they are none."""
     n = call.rows
     weights = torch.randn(max(1, n // 2), n, generator=generator, device=generator.device, dtype=torch.float64)
     weights = weights / n**0.5
@@ -56,7 +56,7 @@ def mixtures(call: Call, generator: torch.Generator) -> Iterator[Call]:
         if not x.is_floating_point() or not x.ndim or len(x) != n:
             return x
         rows: Tensor = weights.to(x.device) @ x.reshape(n, -1).double()
-        return rows.reshape(-1, *x.shape[1:]).to(x.dtype)
+        return rows.reshape(-1, *x.shape[1:])
 
     yield dataclasses.replace(call.mapped(mix), what="affine mixtures of its rows")
 
