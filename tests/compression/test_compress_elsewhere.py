@@ -212,9 +212,65 @@ def test_where_every_row_is_at_a_jump_most_have_to_agree_and_none_may_be_far_off
     a = Embedded(norms, lambda y: y)
     tokens = torch.arange(100).reshape(100, 1) % 10
     assert radnet.verify(a, copy.deepcopy(a), tokens).lossless
-    for wrong, share in ((1e6, 0.1), (0.3, 0.4)):
+    for wrong, share, passes in ((0.3, 0.2, True), (1e6, 0.1, False), (30.0, 0.1, False), (0.3, 0.4, False)):
         finish = lambda y, wrong=wrong, share=share: y + wrong * (torch.arange(len(y)) < share * len(y))[:, None, None]  # noqa: E731
-        assert not radnet.verify(a, Embedded(norms, finish), tokens).lossless
+        assert radnet.verify(a, Embedded(norms, finish), tokens).lossless is passes
+
+
+def at_a_jump(rows):
+    """Rows of norms from 2 to 3, but for the first, which is at the jump of Step-ReLU."""
+    norms = torch.cat([torch.ones(1), torch.linspace(2, 3, rows - 1)]).double()
+    return nn.functional.normalize(normal(rows, 4)) * norms[:, None]
+
+
+class Averaged(nn.Module):
+    """A number for all rows together; where rows are long, it may be off; it may insist on ten rows."""
+
+    def __init__(self, off=0.0, ten_rows=False):
+        super().__init__()
+        self.rho, self.off, self.ten_rows = radnet.StepReLU(), off, ten_rows
+        self.head = nn.Linear(4, 3, dtype=torch.float64)
+        nn.init.ones_(self.head.weight)
+
+    def forward(self, x):
+        if self.ten_rows and len(x) != 10:
+            raise ValueError("ten rows are needed")
+        y = self.head(self.rho(x))
+        return y, (y + self.off * (x.norm(dim=1, keepdim=True) > 1.8)).mean()
+
+
+def test_rows_away_from_jumps_are_judged_together_too():
+    x = at_a_jump(10)
+    a = Averaged()
+    b = Averaged(off=1e-3)
+    b.head = a.head
+    assert radnet.verify(a, copy.deepcopy(a), x).lossless
+    found = radnet.verify(a, b, x)
+    assert not found.lossless
+    assert "output[1] differs at the rows away from jumps" in found.failures[0]
+
+
+def test_an_output_that_was_never_judged_is_no_equal_one():
+    x = at_a_jump(10)
+    a = Averaged(ten_rows=True)
+    found = radnet.verify(a, copy.deepcopy(a), x)
+    assert not found.lossless
+    assert found.failures == ("output[1] was never judged: a row was at a jump of an activation each time",)
+    x[0] *= 2
+    assert radnet.verify(a, copy.deepcopy(a), x).lossless
+
+
+def test_an_output_without_rows_has_nothing_to_be_judged():
+    a = Gives(lambda y: y[:0], 1.0)
+    assert radnet.verify(a, copy.deepcopy(a), torch.randn(6, 3)).lossless
+
+
+def test_while_weights_are_not_rounded_no_row_at_a_jump_is_judged():
+    model = Embedded([1.0] * 4, lambda y: y).double()
+    with torch.no_grad():
+        model.table.weight.copy_(torch.eye(4))
+    with pytest.raises(radnet.RadNetError, match="every input lies at a jump of an activation"):
+        radnet.compress(model, torch.arange(12).reshape(12, 1) % 4)
 
 
 class Holder:
