@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import radnet
+from radnet.modes import Unseen
 
 
 def normal(*shape, seed=0):
@@ -118,6 +119,7 @@ class Options(nn.Module):
             "flag": lambda: bool(flags.get("pointwise")),
             "enum": lambda: option is Kind.B,
             "truth": lambda: option is True,
+            "left out": lambda: option is None,
         }.get(self.decide, lambda: False)())  # fmt: skip
 
 
@@ -128,9 +130,11 @@ class Options(nn.Module):
         ("truth", (None,), {"option": True}),
         ("enum", (Kind.A,), {"option": Kind.B}),
         ("word", ("plain",), {"option": "some-thing else"}),
+        ("word", (None,), {"option": "some-thing else"}),
         ("number", (1,), {"option": 18}),
         ("number", (1.0,), {"option": 18.0}),
         ("flag", (), {"pointwise": True}),
+        ("left out", (normal(20, 4),), {}),
     ],
 )
 def test_arguments_that_are_given_are_varied_as_well(decide, given, other):
@@ -141,22 +145,39 @@ def test_arguments_that_are_given_are_varied_as_well(decide, given, other):
     assert torch.allclose(c.network(x, **other), model(x, **other), rtol=0, atol=1e-12)
 
 
+class Talkative(Options):
+    """Has many words, of which forward compares an argument with the last."""
+
+    def words(self):
+        return ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p")
+
+    def forward(self, x, option="plain"):
+        return self.finish(self.a(x), option == "another word")
+
+
+def test_the_words_of_forward_come_before_those_of_other_methods():
+    torch.manual_seed(0)
+    model, x = Talkative("").double().eval(), normal(20, 4)
+    c = radnet.compress(model, (x, "plain"))
+    assert torch.allclose(c.network(x, "another word"), model(x, "another word"), rtol=0, atol=1e-12)
+
+
 class Rows(nn.Module):
     """Another function for one number of rows."""
 
     def __init__(self, number, above):
         super().__init__()
         self.a, self.rho, self.b = nn.Linear(4, 48), radnet.Squash(), nn.Linear(48, 2)
-        self.rows = (lambda n: n > 700) if above else (lambda n: n == 77)
+        self.rows = (lambda n: n > 1300) if above else (lambda n: n == 77)
 
     def forward(self, x):
         h = self.a(x)
-        if (x.shape[0] > 700) if self.rows(10**6) else (len(x) == 77):
+        if (x.shape[0] > 1300) if self.rows(10**6) else (len(x) == 77):
             h = h.abs()
         return self.b(self.rho(h))
 
 
-@pytest.mark.parametrize(("above", "rows"), [(True, 701), (False, 77)])
+@pytest.mark.parametrize(("above", "rows"), [(True, 1301), (False, 77)])
 def test_numbers_in_the_code_of_a_model_are_tried_as_numbers_of_rows(above, rows):
     torch.manual_seed(0)
     model = Rows(rows, above).double().eval()
@@ -342,3 +363,14 @@ def test_a_model_that_draws_is_refused_and_changes_no_generator():
     with pytest.raises(radnet.RadNetError, match="its forward draws random numbers"):
         radnet.compress(model.eval(), torch.ones(4, 4))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_who_draws_from_a_generator_of_its_own_leaves_that_of_all_alone(monkeypatch):
+    wound = []
+    monkeypatch.setattr(torch, "set_rng_state", wound.append)
+    with Unseen():
+        drawn = torch.rand(3, generator=torch.Generator().manual_seed(0))
+        assert wound == []
+        torch.rand(3)
+    assert len(wound) == 2  # to ours, and back
+    assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(0)))
