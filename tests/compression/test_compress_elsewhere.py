@@ -12,6 +12,7 @@ from torch import nn
 
 import radnet
 from radnet.modes import Unseen
+from radnet.running import in_float64
 
 
 def normal(*shape, seed=0):
@@ -330,6 +331,30 @@ def test_outputs_that_cannot_be_opened_are_said_to_be_so(put):
 
 
 # --- nobody else is disturbed
+
+
+class InPlace(nn.Module):
+    """Normalises its input in place; if told, it takes no other dtype than its own."""
+
+    def __init__(self, insists):
+        super().__init__()
+        self.a, self.rho, self.b, self.insists = nn.Linear(3, 24), radnet.Squash(), nn.Linear(24, 2), insists
+
+    def forward(self, x):
+        if self.insists and self.a.weight.dtype != torch.float32:
+            raise TypeError("float32 it has to be")
+        return self.b(self.rho(self.a(x.sub_(0.5).div_(0.25))))
+
+
+@pytest.mark.parametrize(("dtype", "insists"), [(torch.float32, False), (torch.float64, False), (torch.float32, True)])
+def test_a_model_that_normalises_its_input_in_place_gets_copies(dtype, insists):
+    model, x = InPlace(insists).to(dtype).eval(), normal(4, 3).to(dtype)
+    c = radnet.compress(model, x)
+    assert c.certificate.judged_in == ("float32" if insists else "float64")
+    assert c.network.a.out_features == 4
+    if not insists:
+        in_float64(model)(x)
+    assert torch.equal(x, normal(4, 3).to(dtype))
 
 
 def test_random_numbers_that_another_thread_draws_are_its_own():
