@@ -559,6 +559,25 @@ def test_pooling_by_maxima_and_grouped_convolutions_pin_the_channels(layers, rea
     assert reason in c.spaces[0].why
 
 
+class DividesByWidth(nn.Module):
+    """Asks how many numbers there are, in a way that no trace shows."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.rho, self.b = nn.Linear(4, 24), radnet.Squash(), nn.Linear(24, 2)
+
+    def forward(self, x):
+        h = self.rho(self.a(x))
+        return self.b(h) / (h.numel() / len(h))
+
+
+def test_a_shape_that_forward_asks_for_stays_where_the_smaller_model_would_differ():
+    model, x = DividesByWidth(), torch.randn(6, 4)
+    c = radnet.compress(model, x)
+    assert (c.spaces[0].after, c.spaces[0].reason) == (24, radnet.compression.Reason.SHAPE_ASKED)
+    assert torch.allclose(c.network(x), model(x), rtol=0, atol=1e-6)
+
+
 def test_what_cannot_be_traced_is_refused_with_the_place():
     with pytest.raises(ValueError, match=r"Breaker cannot be traced \(test_compress_any.py, line \d+.*depends on data"):
         radnet.compress(Breaker(Branching()), torch.randn(4, 3))

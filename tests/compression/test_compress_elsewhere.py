@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 import radnet
+from radnet.modes import Unseen
+from radnet.running import in_float64
 
 
 def normal(*shape, seed=0):
@@ -118,6 +120,7 @@ class Options(nn.Module):
             "flag": lambda: bool(flags.get("pointwise")),
             "enum": lambda: option is Kind.B,
             "truth": lambda: option is True,
+            "left out": lambda: option is None,
         }.get(self.decide, lambda: False)())  # fmt: skip
 
 
@@ -128,9 +131,11 @@ class Options(nn.Module):
         ("truth", (None,), {"option": True}),
         ("enum", (Kind.A,), {"option": Kind.B}),
         ("word", ("plain",), {"option": "some-thing else"}),
+        ("word", (None,), {"option": "some-thing else"}),
         ("number", (1,), {"option": 18}),
         ("number", (1.0,), {"option": 18.0}),
         ("flag", (), {"pointwise": True}),
+        ("left out", (normal(20, 4),), {}),
     ],
 )
 def test_arguments_that_are_given_are_varied_as_well(decide, given, other):
@@ -141,22 +146,39 @@ def test_arguments_that_are_given_are_varied_as_well(decide, given, other):
     assert torch.allclose(c.network(x, **other), model(x, **other), rtol=0, atol=1e-12)
 
 
+class Talkative(Options):
+    """Has many words, of which forward compares an argument with the last."""
+
+    def words(self):
+        return ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p")
+
+    def forward(self, x, option="plain"):
+        return self.finish(self.a(x), option == "another word")
+
+
+def test_the_words_of_forward_come_before_those_of_other_methods():
+    torch.manual_seed(0)
+    model, x = Talkative("").double().eval(), normal(20, 4)
+    c = radnet.compress(model, (x, "plain"))
+    assert torch.allclose(c.network(x, "another word"), model(x, "another word"), rtol=0, atol=1e-12)
+
+
 class Rows(nn.Module):
     """Another function for one number of rows."""
 
     def __init__(self, number, above):
         super().__init__()
         self.a, self.rho, self.b = nn.Linear(4, 48), radnet.Squash(), nn.Linear(48, 2)
-        self.rows = (lambda n: n > 700) if above else (lambda n: n == 77)
+        self.rows = (lambda n: n > 1300) if above else (lambda n: n == 77)
 
     def forward(self, x):
         h = self.a(x)
-        if (x.shape[0] > 700) if self.rows(10**6) else (len(x) == 77):
+        if (x.shape[0] > 1300) if self.rows(10**6) else (len(x) == 77):
             h = h.abs()
         return self.b(self.rho(h))
 
 
-@pytest.mark.parametrize(("above", "rows"), [(True, 701), (False, 77)])
+@pytest.mark.parametrize(("above", "rows"), [(True, 1301), (False, 77)])
 def test_numbers_in_the_code_of_a_model_are_tried_as_numbers_of_rows(above, rows):
     torch.manual_seed(0)
     model = Rows(rows, above).double().eval()
@@ -212,9 +234,65 @@ def test_where_every_row_is_at_a_jump_most_have_to_agree_and_none_may_be_far_off
     a = Embedded(norms, lambda y: y)
     tokens = torch.arange(100).reshape(100, 1) % 10
     assert radnet.verify(a, copy.deepcopy(a), tokens).lossless
-    for wrong, share in ((1e6, 0.1), (0.3, 0.4)):
+    for wrong, share, passes in ((0.3, 0.2, True), (1e6, 0.1, False), (30.0, 0.1, False), (0.3, 0.4, False)):
         finish = lambda y, wrong=wrong, share=share: y + wrong * (torch.arange(len(y)) < share * len(y))[:, None, None]  # noqa: E731
-        assert not radnet.verify(a, Embedded(norms, finish), tokens).lossless
+        assert radnet.verify(a, Embedded(norms, finish), tokens).lossless is passes
+
+
+def at_a_jump(rows):
+    """Rows of norms from 2 to 3, but for the first, which is at the jump of Step-ReLU."""
+    norms = torch.cat([torch.ones(1), torch.linspace(2, 3, rows - 1)]).double()
+    return nn.functional.normalize(normal(rows, 4)) * norms[:, None]
+
+
+class Averaged(nn.Module):
+    """A number for all rows together; where rows are long, it may be off; it may insist on ten rows."""
+
+    def __init__(self, off=0.0, ten_rows=False):
+        super().__init__()
+        self.rho, self.off, self.ten_rows = radnet.StepReLU(), off, ten_rows
+        self.head = nn.Linear(4, 3, dtype=torch.float64)
+        nn.init.ones_(self.head.weight)
+
+    def forward(self, x):
+        if self.ten_rows and len(x) != 10:
+            raise ValueError("ten rows are needed")
+        y = self.head(self.rho(x))
+        return y, (y + self.off * (x.norm(dim=1, keepdim=True) > 1.8)).mean()
+
+
+def test_rows_away_from_jumps_are_judged_together_too():
+    x = at_a_jump(10)
+    a = Averaged()
+    b = Averaged(off=1e-3)
+    b.head = a.head
+    assert radnet.verify(a, copy.deepcopy(a), x).lossless
+    found = radnet.verify(a, b, x)
+    assert not found.lossless
+    assert "output[1] differs at the rows away from jumps" in found.failures[0]
+
+
+def test_an_output_that_was_never_judged_is_no_equal_one():
+    x = at_a_jump(10)
+    a = Averaged(ten_rows=True)
+    found = radnet.verify(a, copy.deepcopy(a), x)
+    assert not found.lossless
+    assert found.failures == ("output[1] was never judged: a row was at a jump of an activation each time",)
+    x[0] *= 2
+    assert radnet.verify(a, copy.deepcopy(a), x).lossless
+
+
+def test_an_output_without_rows_has_nothing_to_be_judged():
+    a = Gives(lambda y: y[:0], 1.0)
+    assert radnet.verify(a, copy.deepcopy(a), torch.randn(6, 3)).lossless
+
+
+def test_while_weights_are_not_rounded_no_row_at_a_jump_is_judged():
+    model = Embedded([1.0] * 4, lambda y: y).double()
+    with torch.no_grad():
+        model.table.weight.copy_(torch.eye(4))
+    with pytest.raises(radnet.RadNetError, match="every input lies at a jump of an activation"):
+        radnet.compress(model, torch.arange(12).reshape(12, 1) % 4)
 
 
 class Holder:
@@ -255,6 +333,30 @@ def test_outputs_that_cannot_be_opened_are_said_to_be_so(put):
 # --- nobody else is disturbed
 
 
+class InPlace(nn.Module):
+    """Normalises its input in place; if told, it takes no other dtype than its own."""
+
+    def __init__(self, insists):
+        super().__init__()
+        self.a, self.rho, self.b, self.insists = nn.Linear(3, 24), radnet.Squash(), nn.Linear(24, 2), insists
+
+    def forward(self, x):
+        if self.insists and self.a.weight.dtype != torch.float32:
+            raise TypeError("float32 it has to be")
+        return self.b(self.rho(self.a(x.sub_(0.5).div_(0.25))))
+
+
+@pytest.mark.parametrize(("dtype", "insists"), [(torch.float32, False), (torch.float64, False), (torch.float32, True)])
+def test_a_model_that_normalises_its_input_in_place_gets_copies(dtype, insists):
+    model, x = InPlace(insists).to(dtype).eval(), normal(4, 3).to(dtype)
+    c = radnet.compress(model, x)
+    assert c.certificate.judged_in == ("float32" if insists else "float64")
+    assert c.network.a.out_features == 4
+    if not insists:
+        in_float64(model)(x)
+    assert torch.equal(x, normal(4, 3).to(dtype))
+
+
 def test_random_numbers_that_another_thread_draws_are_its_own():
     model, x = wide(nn.Linear(4, 32), radnet.Squash(), nn.Linear(32, 2)), normal(16, 4)
     stop = threading.Event()
@@ -286,3 +388,14 @@ def test_a_model_that_draws_is_refused_and_changes_no_generator():
     with pytest.raises(radnet.RadNetError, match="its forward draws random numbers"):
         radnet.compress(model.eval(), torch.ones(4, 4))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_who_draws_from_a_generator_of_its_own_leaves_that_of_all_alone(monkeypatch):
+    wound = []
+    monkeypatch.setattr(torch, "set_rng_state", wound.append)
+    with Unseen():
+        drawn = torch.rand(3, generator=torch.Generator().manual_seed(0))
+        assert wound == []
+        torch.rand(3)
+    assert len(wound) == 2  # to ours, and back
+    assert torch.equal(drawn, torch.rand(3, generator=torch.Generator().manual_seed(0)))

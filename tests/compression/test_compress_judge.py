@@ -221,6 +221,25 @@ def test_where_every_row_is_at_a_jump_nothing_is_certified():
     assert not found.lossless
 
 
+def test_how_near_a_jump_counts_is_measured_by_one_ulp_of_the_weights():
+    """64 eps of bfloat16 would be one half."""
+    a = nn.Sequential(nn.Linear(8, 8), radnet.StepReLU(), nn.Linear(8, 2)).bfloat16()
+    with torch.no_grad():
+        a[0].weight.copy_(torch.eye(8))
+        a[0].bias.zero_()
+    x = nn.functional.normalize(torch.randn(32, 8, generator=torch.Generator().manual_seed(0)))
+    for norm, rows in ((1.4, 0), (1.0, 32)):
+        assert radnet.verify(a, copy.deepcopy(a), (norm * x).bfloat16()).rows_at_jump == rows
+
+
+@pytest.mark.parametrize(("width", "given", "others"), [(4, 2, 126), (4, 20, 108), (4, 300, 150), (300, 20, 10)])
+def test_enough_rows_are_judged_where_they_cost_little(width, given, others):
+    model = nn.Sequential(nn.Linear(width, 12), radnet.Squash(), nn.Linear(12, 2))
+    certificate = radnet.compress(model, torch.randn(given, width)).certificate
+    assert certificate.tried[0] == f"{others} rows, scaled, fresh and zero"
+    assert certificate.rows_judged >= given + others
+
+
 def test_verify_leaves_inputs_that_a_model_writes_into():
     x = torch.randn(64, 8)
     before = x.clone()

@@ -556,6 +556,31 @@ def test_a_folded_batch_norm_says_that_it_was_folded_for_another_number_of_axes(
     assert torch.export.export(small, (normal(8, 3),)).module()(normal(8, 3)).shape == (8, 1)
 
 
+class Ways(nn.Module):
+    """Five functions; only the last looks at normed vectors entry by entry, so that the gain has to stay."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(4, 24), nn.RMSNorm(24), nn.Linear(24, 2)
+        nn.init.normal_(self.norm.weight, generator=torch.Generator().manual_seed(0))
+
+    def forward(self, x, sine=None, cosine=None, tangent=None, positive=None):
+        for word, f in ((sine, torch.sin), (cosine, torch.cos), (tangent, torch.tanh)):
+            if word is not None:
+                x = f(x)
+        h = self.norm(self.a(x))
+        return self.b(h.abs() if positive is not None else h)
+
+
+def test_a_norm_that_was_folded_is_there_again_when_another_way_is_followed():
+    """More ways than are followed from the start: the last is found when the small model differs there."""
+    model, x = Ways().double().eval(), normal(20, 4)
+    c = radnet.compress(model, x)
+    assert c.network.norm.weight.shape == (24,)
+    for way in ({}, {"sine": x}, {"cosine": x}, {"tangent": x}, {"positive": x}):
+        assert torch.allclose(c.network(x, **way), model(x, **way), rtol=0, atol=1e-13)
+
+
 def test_an_unbatched_picture_is_not_taken_for_a_batch():
     """BatchNorm1d takes (C, H, W) for C rows with H channels, which are not those of the convolution before."""
     model = nn.Sequential(nn.Conv2d(3, 16, 1), batch_norm(nn.BatchNorm1d, 5))

@@ -137,6 +137,35 @@ def test_an_operation_that_lies_is_caught_and_named(operation, registered):
         radnet.compress(model(), torch.randn(20, 3, dtype=torch.float64))
 
 
+class OtherMaps(TwoMaps):
+    """The same layer under another name."""
+
+
+class WrongSpanOfOthers(WrongSpan):
+    """Lies about them alone."""
+
+    classes = (OtherMaps,)
+
+
+class Branches(nn.Module):
+    """Two branches, each with a layer of its own kind."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = model(), model()
+        self.b[1] = OtherMaps(24, 40).double()
+
+    def forward(self, x):
+        return self.a(x) + self.b(x)
+
+
+def test_only_the_operation_that_lies_is_named(registered):
+    registered(TwoMapsOperation)
+    registered(WrongSpanOfOthers)
+    with pytest.raises(radnet.RadNetError, match=r"Without the registered operation WrongSpanOfOthers \(at b.1\)"):
+        radnet.compress(Branches(), torch.randn(20, 3, dtype=torch.float64))
+
+
 def test_an_operation_that_fails_is_named(registered):
     registered(Silent)
     with pytest.raises(radnet.RadNetError, match=r"1 \(TwoMaps\): the operation Silent does not say what it does"):

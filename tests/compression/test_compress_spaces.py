@@ -765,6 +765,7 @@ def test_a_transposed_convolution_needs_a_direction_for_each_tap_and_channel(dim
     c = radnet.compress(model, normal(6, 2, *[5] * dims))
     assert [s.after for s in c.spaces] == [3, 3 * 2**dims + (options != {"bias": False}), 2]
     assert (c.network[2].in_channels, c.network[2].out_channels) == (3, c.spaces[1].after)
+    assert all(p.is_contiguous() for p in c.network.parameters())
     for shape in ([6] * dims, [1] * dims):
         x = normal(3, 2, *shape)
         assert torch.allclose(c.network(x), model(x), rtol=0, atol=1e-12)
@@ -785,3 +786,11 @@ def test_a_transposed_convolution_reads_channels_and_nothing_else():
     c = radnet.compress(nn.Sequential(nn.Linear(4, 8), nn.ConvTranspose1d(3, 2, 2)).double(), normal(6, 3, 4))
     assert c.spaces[0].reason is radnet.compression.Reason.OTHER_AXIS
     assert c.spaces[0].why == "1 reads another axis than the one that is followed"
+
+
+def test_a_transposed_convolution_of_an_unbatched_input_writes_rows():
+    model = nn.Sequential(nn.ConvTranspose1d(2, 8, 2), radnet.Squash(), nn.Linear(8, 2)).double()
+    c = radnet.compress(model, normal(2, 7))
+    assert c.certificate.lossless
+    assert c.network[0].out_channels == 8
+    assert torch.allclose(c.network(normal(2, 7)), model(normal(2, 7)), rtol=0, atol=1e-12)

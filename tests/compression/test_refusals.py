@@ -763,6 +763,29 @@ def test_an_interrupt_is_not_held_up():
         radnet.compress(model, X)
 
 
+class Grumbling(S):
+    """Does not tell which buffers it has."""
+
+    def named_buffers(self, *args, **kwargs):
+        raise RuntimeError("ask somebody else")
+
+
+class Prickly(torch.Tensor):
+    """A tensor that nothing can be done with."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        raise RuntimeError("ask somebody else")
+
+
+@pytest.mark.parametrize(
+    ("model", "given"), [(Grumbling(*small()), X), (small(), X.as_subclass(Prickly))], ids=["the model", "the inputs"]
+)
+def test_what_is_looked_at_first_raises_nothing_raw_either(model, given):
+    with pytest.raises(radnet.RadNetError, match=r"did not expect \(RuntimeError: ask somebody else\)"):
+        radnet.compress(model.eval(), given)
+
+
 def test_three_hundred_calls_deep_there_is_still_an_answer():
     """Part of the stack may be taken already."""
 
