@@ -2,6 +2,7 @@
 
 import copy
 import enum
+import functools
 import pickle
 import threading
 from collections import deque
@@ -139,6 +140,118 @@ def test_arguments_that_are_given_are_varied_as_well(decide, given, other):
     c = radnet.compress(model, (x, *given))
     assert torch.allclose(c.network(x, *given), model(x, *given), rtol=0, atol=1e-12)
     assert torch.allclose(c.network(x, **other), model(x, **other), rtol=0, atol=1e-12)
+
+
+class Chooses(nn.Module):
+    """4 -> 48 -> 2, which compresses to 5; what it does in between is for the classes below to say."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.rho, self.b = nn.Linear(4, 48), radnet.Squash(), nn.Linear(48, 2)
+
+
+class Word(Chooses):
+    def forward(self, x, output="logits"):
+        h = self.rho(self.a(x))
+        return self.b(torch.relu(h)) if output == "positive" else self.b(h)
+
+
+class Inherits(Word):
+    pass
+
+
+def keeps_nothing(function):
+    def call(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return call
+
+
+class Decorated(Chooses):
+    forward = torch.no_grad()(Word.forward)
+
+
+class DecoratedTwice(Chooses):
+    @functools.wraps(Word.forward)
+    def forward(self, x, output="logits"):
+        return keeps_nothing(torch.no_grad()(Word.forward))(self, x, output)
+
+
+def positive_if(h, output):
+    return positive_too(h, output)
+
+
+def positive_too(h, output):
+    return torch.relu(h) if output in ("positive",) else h
+
+
+class Helper(Chooses):
+    def forward(self, x, output="logits"):
+        return self.b(positive_if(self.rho(self.a(x)), output))
+
+
+class Static(Chooses):
+    @staticmethod
+    def pick(h, output):
+        return torch.relu(h) if output == "positive" else h
+
+    @property
+    def plain(self):
+        return lambda output: output != "abs" + "olute"
+
+    @classmethod
+    def picks(cls, h, output):
+        return cls.pick(h, output)
+
+    def forward(self, x, output="logits"):
+        h = self.picks(self.rho(self.a(x)), output)
+        return self.b(h if self.plain(output) else h.abs())
+
+
+POSITIVE, CHOICES = "positive", {"positive": torch.relu, "absolute": torch.abs}
+
+
+class Global(Chooses):
+    def forward(self, x, output="logits"):
+        h = self.rho(self.a(x))
+        return self.b(torch.relu(h)) if output == POSITIVE else self.b(h)
+
+
+class Table(Chooses):
+    def forward(self, x, output="logits"):
+        h = self.rho(self.a(x))
+        return self.b(CHOICES[output](h) if output in CHOICES else h)
+
+
+class Callable:
+    def __call__(self, h, output):
+        return torch.relu(h) if output == "positive" else h
+
+
+class Object(Chooses):
+    def __init__(self):
+        super().__init__()
+        self.pick = Callable()
+
+    def forward(self, x, output="logits"):
+        return self.b(self.pick(self.rho(self.a(x)), output))
+
+
+def is_kept(model, x, given=(), **other):
+    """Whether the small model is the original, at the given arguments and at the others."""
+    model = model.double().eval()
+    c = radnet.compress(model, (x, *given))
+    pairs = [(c.network(x, *given), model(x, *given)), (c.network(x, **other), model(x, **other))]
+    return all(torch.allclose(small, large, rtol=0, atol=1e-12) for small, large in pairs)
+
+
+@pytest.mark.parametrize(
+    "cls", [Word, Inherits, Decorated, DecoratedTwice, Helper, Static, Global, Table, Object], ids=lambda c: c.__name__
+)
+def test_words_are_read_from_all_code_that_forward_may_run(cls):
+    torch.manual_seed(0)
+    for word in ("positive", "absolute"):
+        assert is_kept(cls(), normal(20, 4), output=word)
 
 
 class Rows(nn.Module):

@@ -26,17 +26,9 @@ from ...running import Call, Precision, Ran, copied
 from ..operations import has_sizes
 from ..recording import Log, Outside, Recorder, essence, loops, origins, steps_in
 from ..tracing.fx import whole_modules
-from .variations import (
-    LADDER,
-    lengths_of,
-    mixtures,
-    numbers_in_code,
-    other_arguments,
-    other_inputs,
-    unusual_inputs,
-    with_lengths,
-    with_rows,
-)
+from .code import lengths_in
+from .options import other_arguments
+from .variations import LADDER, lengths_of, mixtures, other_inputs, unusual_inputs, with_lengths, with_rows
 
 #: rows with which a model is traced, if it takes the same way with them
 FEW = 3
@@ -200,7 +192,7 @@ class Explorer:
     @staticmethod
     def _ladder(model: nn.Module, base: Call) -> Iterator[Call]:
         numbers = sum(x.numel() for x in base.tensors)
-        asked = {k + d for k in numbers_in_code(model) for d in (0, 1)}
+        asked = lengths_in(model)
         for k in sorted({*LADDER, *asked}):
             if k * numbers <= LARGEST * base.rows:
                 yield with_rows(base, k)
