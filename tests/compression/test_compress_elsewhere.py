@@ -237,11 +237,11 @@ class Object(Chooses):
         return self.b(self.pick(self.rho(self.a(x)), output))
 
 
-def is_kept(model, x, given=(), **other):
-    """Whether the small model is the original, at the given arguments and at the others."""
+def is_kept(model, given, *args, **kwargs):
+    """Whether the small model, which is smaller in sum, is the original at the given and at the other arguments."""
     model = model.double().eval()
-    c = radnet.compress(model, (x, *given))
-    pairs = [(c.network(x, *given), model(x, *given)), (c.network(x, **other), model(x, **other))]
+    c = radnet.compress(model, given)
+    pairs = [(c.network(*given), model(*given)), (c.network(*args, **kwargs), model(*args, **kwargs))]
     return all(torch.allclose(small, large, rtol=0, atol=1e-12) for small, large in pairs)
 
 
@@ -250,8 +250,208 @@ def is_kept(model, x, given=(), **other):
 )
 def test_words_are_read_from_all_code_that_forward_may_run(cls):
     torch.manual_seed(0)
+    x = normal(20, 4)
     for word in ("positive", "absolute"):
-        assert is_kept(cls(), normal(20, 4), output=word)
+        assert is_kept(cls(), (x,), x, output=word)
+
+
+class Adds(Chooses):
+    """Adds to what it computes what an argument that is left out stands for."""
+
+    def __init__(self, more):
+        super().__init__()
+        self.more, self.table, self.i = more, nn.Embedding(10, 48), nn.Linear(4, 48)
+
+    def forward(self, x, extra=None):
+        h = self.a(x)
+        return self.b(self.rho(h if extra is None else h + self.more(self, extra)))
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.t, self.rho, self.b = nn.Embedding(12, 48), nn.Embedding(2, 48), radnet.Squash(), nn.Linear(48, 2)
+
+    def forward(self, x, extra=None):
+        h = self.e(x)
+        return self.b(self.rho(h if extra is None else h + self.t(extra)))
+
+
+LABELS = torch.arange(20) % 10
+
+
+@pytest.mark.parametrize(
+    ("more", "extra"),
+    [
+        (lambda self, y: self.table(y), LABELS),
+        (lambda self, y: self.table(y), torch.tensor(7)),
+        (lambda self, y: nn.functional.one_hot(y, 48).double(), LABELS),
+        (lambda self, y: self.i(y[0]) + self.i(y[1]), (normal(20, 4), normal(20, 4, seed=1))),
+        (lambda self, y: sum(self.i(v) for v in y.values()), {"u": normal(20, 4)}),
+        (lambda self, y: self.i(y["u"]), {"u": normal(20, 4)}),
+    ],
+    ids=["labels", "one label", "one hot", "pair", "dict", "key"],
+)
+def test_an_argument_that_is_left_out_may_be_indices_a_pair_or_a_dictionary(more, extra):
+    torch.manual_seed(0)
+    x = normal(20, 4)
+    assert is_kept(Adds(more), (x,), x, extra=extra)
+
+
+def test_indices_that_are_left_out_may_be_one_for_each_position():
+    torch.manual_seed(0)
+    ids = torch.arange(30).reshape(6, 5) % 12
+    assert is_kept(Tokens(), (ids,), ids, extra=torch.ones_like(ids))
+
+
+class Routes(Chooses):
+    """Takes one of several ways, by its name or its place."""
+
+    def __init__(self, acts, then="radial"):
+        super().__init__()
+        self.acts, self.then = acts, then
+
+    def forward(self, x, act=None):
+        h = self.rho(self.a(x))
+        return self.b(self.acts[self.then if act is None else act](h))
+
+
+class Words(Routes):
+    def forward(self, x, act="radial"):
+        return super().forward(x, act)
+
+
+class Places(Routes):
+    def forward(self, x, act=0):
+        return super().forward(x, act)
+
+
+class Modalities(Chooses):
+    def __init__(self):
+        super().__init__()
+        self.adapters = nn.ModuleDict({"t": nn.Linear(1, 48), "u": nn.Linear(3, 48)})
+
+    def forward(self, x, **modalities):
+        h = self.a(x)
+        for name, v in modalities.items():
+            h = h + self.adapters[name](v)
+        return self.b(self.rho(h))
+
+
+class Batch(Chooses):
+    def __init__(self):
+        super().__init__()
+        self.cond = nn.Linear(5, 48)
+
+    def forward(self, batch):
+        h = self.a(batch["x"])
+        if "cond" in batch:
+            h = h + self.cond(batch["cond"])
+        return self.b(self.rho(h.abs() if batch.get("mode") == "positive" else h))
+
+
+X = normal(20, 4)
+NAMED = {"radial": nn.Identity(), "pointwise": nn.ReLU()}
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "args", "kwargs"),
+    [
+        (lambda: Words(nn.ModuleDict(NAMED)), (X,), (X, "pointwise"), {}),
+        (lambda: Words(nn.ModuleDict(NAMED)), (X, "radial"), (X, "pointwise"), {}),
+        (lambda: Routes(nn.ModuleDict(NAMED)), (X,), (X, "pointwise"), {}),
+        (lambda: Words({"radial": torch.neg, "pointwise": torch.relu}), (X,), (X, "pointwise"), {}),
+        (lambda: Places(nn.ModuleList([*[nn.Identity()] * 12, nn.ReLU()])), (X,), (X, 12), {}),
+        (lambda: Places([*[torch.neg] * 12, torch.relu]), (X,), (X, 12), {}),
+        (Modalities, (X,), (X,), {"u": normal(20, 3)}),
+        (Batch, ({"x": X},), ({"x": X, "cond": normal(20, 5)},), {}),
+        (Batch, ({"x": X, "cond": normal(20, 5)},), ({"x": X},), {}),
+        (Batch, ({"x": X, "mode": "plain"},), ({"x": X, "mode": "positive"},), {}),
+    ],
+)
+def test_the_names_and_places_by_which_a_model_routes_are_tried(make, given, args, kwargs):
+    torch.manual_seed(0)
+    assert is_kept(make(), given, *args, **kwargs)
+
+
+class Film(Chooses):
+    def __init__(self):
+        super().__init__()
+        self.g = nn.Linear(6, 48)
+
+    def forward(self, x, cond=None, film=False):
+        h = self.a(x)
+        return self.b(self.rho(h * self.g(cond) if film else h))
+
+
+class Flags(Chooses):
+    def forward(self, x, hidden=False, positive=False):
+        h = self.rho(self.a(x))
+        return self.b(torch.relu(h) if hidden and positive else h)
+
+
+class WordAndFlag(Chooses):
+    def forward(self, x, output="logits", raw=False, scale=1.0):
+        h = self.rho(self.a(x)) * scale
+        return self.b(h.abs() if raw and output == "positive" else h)
+
+
+@pytest.mark.parametrize(
+    ("cls", "other"),
+    [
+        (Film, {"cond": normal(20, 6), "film": True}),
+        (Flags, {"hidden": True, "positive": True}),
+        (WordAndFlag, {"output": "positive", "raw": True}),
+    ],
+)
+def test_two_arguments_are_varied_together(cls, other):
+    torch.manual_seed(0)
+    assert is_kept(cls(), (X,), X, **other)
+
+
+SEEN = deque()  # the rows of every run
+
+
+class Unread(Chooses):
+    def forward(self, x, a=None, b=None, c=None, scale=1.0, steps=3, mode="x"):
+        if isinstance(x, torch.Tensor):
+            SEEN.append(len(x))
+        return self.b(self.rho(self.a(x))) * scale
+
+
+class Plain(Chooses):
+    def forward(self, x, scale=1.0):
+        if isinstance(x, torch.Tensor):
+            SEEN.append(len(x))
+        return self.b(self.rho(self.a(x))) * scale
+
+
+class Much(Chooses):
+    """A thousand positions for each row, and arguments that it reads."""
+
+    def forward(self, x, a=None, b=None, c=None):
+        if isinstance(x, torch.Tensor):
+            SEEN.append(len(x))
+        h = self.a(x)[:, None].expand(-1, 1000, -1)
+        return self.b(self.rho(h + sum(float(v is True) for v in (a, b, c))))
+
+
+def rows_seen(cls, x):
+    torch.manual_seed(0)
+    SEEN.clear()
+    assert radnet.compress(cls().double().eval(), x).certificate.lossless
+    return list(SEEN)
+
+
+def test_arguments_that_forward_does_not_read_cost_nothing():
+    assert len(rows_seen(Unread, X)) < len(rows_seen(Plain, X)) + 10
+
+
+def test_a_row_that_is_dear_stays_alone_and_its_arguments_are_varied_within_bounds():
+    assert max(rows_seen(Plain, X[:1])) >= 127
+    seen = rows_seen(Much, X[:1])
+    assert max(seen) <= 9
+    assert sum(seen) < 200
 
 
 class Rows(nn.Module):

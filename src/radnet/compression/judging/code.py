@@ -70,7 +70,7 @@ def reads(model: nn.Module, name: str) -> bool:
 
     >>> class Model(nn.Module):
     ...     def forward(self, x, mask=None, scale=1.0):
-    ...         return x * scale
+    ...         return self.mask(x) * scale
     >>> [reads(Model(), name) for name in ("x", "mask", "scale")]
     [True, False, True]
     """
@@ -85,7 +85,7 @@ def reads(model: nn.Module, name: str) -> bool:
     return any(
         i.argval == name or (isinstance(i.argval, tuple) and name in i.argval)
         for i in dis.get_instructions(inner)
-        if i.opname not in ("STORE_FAST", "DELETE_FAST")
+        if i.opname not in ("STORE_FAST", "DELETE_FAST") and i.opcode not in (*dis.hasname, *dis.hasconst)
     )
 
 

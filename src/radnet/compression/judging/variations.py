@@ -7,7 +7,7 @@ is for the model to say; other arguments are in `options`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -16,17 +16,25 @@ from ...running import Call
 
 #: so many rows are judged at least, given and other ones together, if they have so few numbers
 ENOUGH, CHEAP = 128, 2**15
+#: and if a run on so many makes no more numbers than this, in all operations together
+CHEAP_RUN = 2**20
 #: what scaled rows are multiplied by, in turns with fresh normal rows and rows of zeros
 SCALES = (1e3, 1e-3)
 #: numbers of rows, and lengths of other axes, at which a model's Python may take another turn
 LADDER = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257, 513, 1025)
 
 
-def other_inputs(call: Call, generator: torch.Generator) -> Iterator[Call]:
+def may_be_many(call: Call, made_by_row: Callable[[], float]) -> bool:
+    """Whether many rows like the given ones are cheap: their numbers, and those that a run makes of them."""
+    few_numbers = ENOUGH * sum(x.numel() for x in call.tensors) <= CHEAP * call.rows
+    return few_numbers and (call.rows >= ENOUGH or ENOUGH * made_by_row() <= CHEAP_RUN)
+
+
+def other_inputs(call: Call, generator: torch.Generator, *, many: bool) -> Iterator[Call]:
     """Scaled, fresh and zero rows of another number; one row; every other axis longer; one axis more."""
     n = call.rows
     few = n // 2 if n >= 4 else n + 1
-    if ENOUGH * sum(x.numel() for x in call.tensors) <= CHEAP * n:
+    if many:
         few = max(few, ENOUGH - n)
     yield _mixed(call, few, generator)
     if n > 1:
