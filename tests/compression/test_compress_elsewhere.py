@@ -477,6 +477,45 @@ def test_numbers_in_the_code_of_a_model_are_tried_as_numbers_of_rows(above, rows
     assert torch.allclose(c.network(normal(rows, 4)), model(normal(rows, 4)), rtol=0, atol=1e-12)
 
 
+WINDOW = 2000
+
+
+class Config:
+    def __init__(self, patch):
+        self.patch = patch
+
+
+class Lengths(Chooses):
+    """Another function for some lengths, by a number that is not in the code of its forward."""
+
+    window = 300
+
+    def __init__(self, asks):
+        super().__init__()
+        self.asks, self.patch, self.config = asks, 16, Config(44)
+
+    def forward(self, x):
+        h = self.rho(self.a(x))
+        return self.b(torch.relu(h) if self.asks(self, x.shape[1]) else h)
+
+
+@pytest.mark.parametrize(
+    ("asks", "lengths"),
+    [
+        (lambda self, n: n % self.patch == 0, (16, 32)),
+        (lambda self, n: n == self.config.patch, (44,)),
+        (lambda self, n: n == 2 * self.patch, (32,)),
+        (lambda self, n: n == self.window + 1, (301,)),
+        (lambda self, n: n > WINDOW, (2001,)),
+    ],
+    ids=["attribute", "config", "twice", "class", "global"],
+)
+def test_numbers_on_modules_and_among_globals_are_tried_as_lengths(asks, lengths):
+    torch.manual_seed(0)
+    for n in lengths:
+        assert is_kept(Lengths(asks), (normal(6, 7, 4),), normal(2, n, 4))
+
+
 # --- depth
 
 

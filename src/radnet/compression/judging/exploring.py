@@ -26,7 +26,7 @@ from ..tracing.fx import whole_modules
 from .asked import watching
 from .code import lengths_in
 from .options import Outcome, vary
-from .variations import LADDER, lengths_of, may_be_many, mixtures, other_inputs, unusual_inputs, with_lengths, with_rows
+from .variations import ladder, may_be_many, mixtures, other_inputs, unusual_inputs
 
 #: rows with which a model is traced, if it takes the same way with them
 FEW = 3
@@ -36,10 +36,8 @@ MOST_WAYS = 3
 #: and seconds after which even so nothing more is tried
 EFFORT = 100_000
 PATIENCE = 30.0
-#: and how many numbers the inputs may have for that
-LARGEST = 2**18
-#: how many numbers one such run may make, in all operations together; if the model names its length; and all runs
-LADDER_RUN, ASKED_RUN, MOST_MADE = 2**21, 2**23, 2**26
+#: and how many numbers all these runs may make
+MOST_MADE = 2**26
 #: while arguments are varied, so many runs' worth of the given call may run; a cheap one counts as one of more rows
 RUNS, FEW_ROWS = 40, 32
 
@@ -205,29 +203,12 @@ class Explorer:
     def climb(self, found: Explored) -> None:
         """Try many numbers of rows and lengths: for models that ask for them in ways torch.fx cannot see."""
         start, effort, made = time.perf_counter(), 0, 0
-        for call in self._ladder(found.base):
+        each = self._made_by_row(found.base)
+        for call in ladder(found.base, lengths_in(self.model), each, lambda: self.made):
             if effort > EFFORT or made > MOST_MADE or time.perf_counter() - start > PATIENCE:
                 break
             effort += self._try(found, call, keep=False)
             made += self.made
-
-    def _ladder(self, base: Call) -> Iterator[Call]:
-        """Calls with other numbers of rows and other lengths, the short ones first: they show what a long one costs."""
-        numbers, asked = sum(x.numel() for x in base.tensors), set(lengths_in(self.model))
-        each = self._made_by_row(base)
-        for k in sorted({*LADDER, *asked}):
-            if k * numbers <= LARGEST * base.rows and k * each <= (ASKED_RUN if k in asked else LADDER_RUN):
-                yield with_rows(base, k)
-        for n in lengths_of(base):
-            longest, made = n, each * base.rows
-            for k in sorted({n - 1, 2 * n + 1, 3 * n, *LADDER, *asked} - {-1, 0}) if n else ():
-                few = numbers * (k / n) ** 2 <= LARGEST or (k in asked and numbers * k <= LARGEST * n)
-                if few and made * max(1, k / longest) ** 2 <= (ASKED_RUN if k in asked else LADDER_RUN):
-                    reached = 0
-                    for call in with_lengths(base, n, k):
-                        yield call
-                        reached = max(reached, self.made)
-                    longest, made = (k, reached) if reached and k > longest else (longest, made)
 
     def _try(self, found: Explored, call: Call, *, keep: bool = True) -> int:
         """Run a call and see whether it takes another way; returns how many operations ran."""

@@ -7,7 +7,7 @@ is for the model to say; other arguments are in `options`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ CHEAP_RUN = 2**20
 SCALES = (1e3, 1e-3)
 #: numbers of rows, and lengths of other axes, at which a model's Python may take another turn
 LADDER = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257, 513, 1025)
+#: how many numbers the inputs may have there; how many one run may make, in all operations together; and if the model
+#: names the length
+LARGEST, LADDER_RUN, ASKED_RUN = 2**18, 2**21, 2**23
 
 
 def may_be_many(call: Call, made_by_row: Callable[[], float]) -> bool:
@@ -130,6 +133,35 @@ def with_lengths(call: Call, before: int, after: int) -> Iterator[Call]:
 def with_rows(call: Call, rows: int) -> Call:
     """So many rows, those that are there in turns."""
     return call.with_rows(torch.arange(rows) % call.rows, f"{rows} rows")
+
+
+def ladder(base: Call, named: Collection[int], each: float, made: Callable[[], int]) -> Iterator[Call]:
+    """Calls with other numbers of rows and other lengths, the short ones first: they show what a long one costs.
+
+    Parameters
+    ----------
+    base : Call
+    named : collection of int
+        Lengths that the model names.
+    each : float
+        How many numbers a run of the base makes for each row.
+    made
+        How many the last run made; none, if the model refused it.
+    """
+    numbers = sum(x.numel() for x in base.tensors)
+    for k in sorted({*LADDER, *named}):
+        if k * numbers <= LARGEST * base.rows and k * each <= (ASKED_RUN if k in named else LADDER_RUN):
+            yield with_rows(base, k)
+    for n in lengths_of(base):
+        longest, reached = n, each * base.rows
+        for k in sorted({n - 1, 2 * n + 1, 3 * n, *LADDER, *named} - {-1, 0}) if n else ():
+            few = numbers * (k / n) ** 2 <= LARGEST or (k in named and numbers * k <= LARGEST * n)
+            if few and reached * max(1, k / longest) ** 2 <= (ASKED_RUN if k in named else LADDER_RUN):
+                most = 0
+                for call in with_lengths(base, n, k):
+                    yield call
+                    most = max(most, made())
+                longest, reached = (k, most) if most and k > longest else (longest, reached)
 
 
 def _one_axis_more(x: Tensor, rows: int) -> Tensor:
