@@ -2,6 +2,7 @@
 
 import copy
 import enum
+import functools
 import pickle
 import threading
 from collections import deque
@@ -163,6 +164,318 @@ def test_the_words_of_forward_come_before_those_of_other_methods():
     assert torch.allclose(c.network(x, "another word"), model(x, "another word"), rtol=0, atol=1e-12)
 
 
+class Chooses(nn.Module):
+    """4 -> 48 -> 2, which compresses to 5; what it does in between is for the classes below to say."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.rho, self.b = nn.Linear(4, 48), radnet.Squash(), nn.Linear(48, 2)
+
+
+class Word(Chooses):
+    def forward(self, x, output="logits"):
+        h = self.rho(self.a(x))
+        return self.b(torch.relu(h)) if output == "positive" else self.b(h)
+
+
+class Inherits(Word):
+    pass
+
+
+def keeps_nothing(function):
+    def call(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return call
+
+
+class Decorated(Chooses):
+    forward = torch.no_grad()(Word.forward)
+
+
+class DecoratedTwice(Chooses):
+    @functools.wraps(Word.forward)
+    def forward(self, x, output="logits"):
+        return keeps_nothing(torch.no_grad()(Word.forward))(self, x, output)
+
+
+def positive_if(h, output):
+    return positive_too(h, output)
+
+
+def positive_too(h, output):
+    return torch.relu(h) if output in ("positive",) else h
+
+
+class Helper(Chooses):
+    def forward(self, x, output="logits"):
+        return self.b(positive_if(self.rho(self.a(x)), output))
+
+
+class Static(Chooses):
+    @staticmethod
+    def pick(h, output):
+        return torch.relu(h) if output == "positive" else h
+
+    @property
+    def plain(self):
+        return lambda output: output != "abs" + "olute"
+
+    @classmethod
+    def picks(cls, h, output):
+        return cls.pick(h, output)
+
+    def forward(self, x, output="logits"):
+        h = self.picks(self.rho(self.a(x)), output)
+        return self.b(h if self.plain(output) else h.abs())
+
+
+POSITIVE, CHOICES = "positive", {"positive": torch.relu, "absolute": torch.abs}
+
+
+class Global(Chooses):
+    def forward(self, x, output="logits"):
+        h = self.rho(self.a(x))
+        return self.b(torch.relu(h)) if output == POSITIVE else self.b(h)
+
+
+class Table(Chooses):
+    def forward(self, x, output="logits"):
+        h = self.rho(self.a(x))
+        return self.b(CHOICES[output](h) if output in CHOICES else h)
+
+
+class Callable:
+    def __call__(self, h, output):
+        return torch.relu(h) if output == "positive" else h
+
+
+class Object(Chooses):
+    def __init__(self):
+        super().__init__()
+        self.pick = Callable()
+
+    def forward(self, x, output="logits"):
+        return self.b(self.pick(self.rho(self.a(x)), output))
+
+
+def is_kept(model, given, *args, **kwargs):
+    """Whether the small model, which is smaller in sum, is the original at the given and at the other arguments."""
+    model = model.double().eval()
+    c = radnet.compress(model, given)
+    pairs = [(c.network(*given), model(*given)), (c.network(*args, **kwargs), model(*args, **kwargs))]
+    return all(torch.allclose(small, large, rtol=0, atol=1e-12) for small, large in pairs)
+
+
+@pytest.mark.parametrize(
+    "cls", [Word, Inherits, Decorated, DecoratedTwice, Helper, Static, Global, Table, Object], ids=lambda c: c.__name__
+)
+def test_words_are_read_from_all_code_that_forward_may_run(cls):
+    torch.manual_seed(0)
+    x = normal(20, 4)
+    for word in ("positive", "absolute"):
+        assert is_kept(cls(), (x,), x, output=word)
+
+
+class Adds(Chooses):
+    """Adds to what it computes what an argument that is left out stands for."""
+
+    def __init__(self, more):
+        super().__init__()
+        self.more, self.table, self.i = more, nn.Embedding(10, 48), nn.Linear(4, 48)
+
+    def forward(self, x, extra=None):
+        h = self.a(x)
+        return self.b(self.rho(h if extra is None else h + self.more(self, extra)))
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.t, self.rho, self.b = nn.Embedding(12, 48), nn.Embedding(2, 48), radnet.Squash(), nn.Linear(48, 2)
+
+    def forward(self, x, extra=None):
+        h = self.e(x)
+        return self.b(self.rho(h if extra is None else h + self.t(extra)))
+
+
+LABELS = torch.arange(20) % 10
+
+
+@pytest.mark.parametrize(
+    ("more", "extra"),
+    [
+        (lambda self, y: self.table(y), LABELS),
+        (lambda self, y: self.table(y), torch.tensor(7)),
+        (lambda self, y: nn.functional.one_hot(y, 48).double(), LABELS),
+        (lambda self, y: self.i(y[0]) + self.i(y[1]), (normal(20, 4), normal(20, 4, seed=1))),
+        (lambda self, y: sum(self.i(v) for v in y.values()), {"u": normal(20, 4)}),
+        (lambda self, y: self.i(y["u"]), {"u": normal(20, 4)}),
+    ],
+    ids=["labels", "one label", "one hot", "pair", "dict", "key"],
+)
+def test_an_argument_that_is_left_out_may_be_indices_a_pair_or_a_dictionary(more, extra):
+    torch.manual_seed(0)
+    x = normal(20, 4)
+    assert is_kept(Adds(more), (x,), x, extra=extra)
+
+
+def test_indices_that_are_left_out_may_be_one_for_each_position():
+    torch.manual_seed(0)
+    ids = torch.arange(30).reshape(6, 5) % 12
+    assert is_kept(Tokens(), (ids,), ids, extra=torch.ones_like(ids))
+
+
+class Routes(Chooses):
+    """Takes one of several ways, by its name or its place."""
+
+    def __init__(self, acts, then="radial"):
+        super().__init__()
+        self.acts, self.then = acts, then
+
+    def forward(self, x, act=None):
+        h = self.rho(self.a(x))
+        return self.b(self.acts[self.then if act is None else act](h))
+
+
+class Words(Routes):
+    def forward(self, x, act="radial"):
+        return super().forward(x, act)
+
+
+class Places(Routes):
+    def forward(self, x, act=0):
+        return super().forward(x, act)
+
+
+class Modalities(Chooses):
+    def __init__(self):
+        super().__init__()
+        self.adapters = nn.ModuleDict({"t": nn.Linear(1, 48), "u": nn.Linear(3, 48)})
+
+    def forward(self, x, **modalities):
+        h = self.a(x)
+        for name, v in modalities.items():
+            h = h + self.adapters[name](v)
+        return self.b(self.rho(h))
+
+
+class Batch(Chooses):
+    def __init__(self):
+        super().__init__()
+        self.cond = nn.Linear(5, 48)
+
+    def forward(self, batch):
+        h = self.a(batch["x"])
+        if "cond" in batch:
+            h = h + self.cond(batch["cond"])
+        return self.b(self.rho(h.abs() if batch.get("mode") == "positive" else h))
+
+
+X = normal(20, 4)
+NAMED = {"radial": nn.Identity(), "pointwise": nn.ReLU()}
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "args", "kwargs"),
+    [
+        (lambda: Words(nn.ModuleDict(NAMED)), (X,), (X, "pointwise"), {}),
+        (lambda: Words(nn.ModuleDict(NAMED)), (X, "radial"), (X, "pointwise"), {}),
+        (lambda: Routes(nn.ModuleDict(NAMED)), (X,), (X, "pointwise"), {}),
+        (lambda: Words({"radial": torch.neg, "pointwise": torch.relu}), (X,), (X, "pointwise"), {}),
+        (lambda: Places(nn.ModuleList([*[nn.Identity()] * 12, nn.ReLU()])), (X,), (X, 12), {}),
+        (lambda: Places([*[torch.neg] * 12, torch.relu]), (X,), (X, 12), {}),
+        (Modalities, (X,), (X,), {"u": normal(20, 3)}),
+        (Batch, ({"x": X},), ({"x": X, "cond": normal(20, 5)},), {}),
+        (Batch, ({"x": X, "cond": normal(20, 5)},), ({"x": X},), {}),
+        (Batch, ({"x": X, "mode": "plain"},), ({"x": X, "mode": "positive"},), {}),
+    ],
+)
+def test_the_names_and_places_by_which_a_model_routes_are_tried(make, given, args, kwargs):
+    torch.manual_seed(0)
+    assert is_kept(make(), given, *args, **kwargs)
+
+
+class Film(Chooses):
+    def __init__(self):
+        super().__init__()
+        self.g = nn.Linear(6, 48)
+
+    def forward(self, x, cond=None, film=False):
+        h = self.a(x)
+        return self.b(self.rho(h * self.g(cond) if film else h))
+
+
+class Flags(Chooses):
+    def forward(self, x, hidden=False, positive=False):
+        h = self.rho(self.a(x))
+        return self.b(torch.relu(h) if hidden and positive else h)
+
+
+class WordAndFlag(Chooses):
+    def forward(self, x, output="logits", raw=False, scale=1.0):
+        h = self.rho(self.a(x)) * scale
+        return self.b(h.abs() if raw and output == "positive" else h)
+
+
+@pytest.mark.parametrize(
+    ("cls", "other"),
+    [
+        (Film, {"cond": normal(20, 6), "film": True}),
+        (Flags, {"hidden": True, "positive": True}),
+        (WordAndFlag, {"output": "positive", "raw": True}),
+    ],
+)
+def test_two_arguments_are_varied_together(cls, other):
+    torch.manual_seed(0)
+    assert is_kept(cls(), (X,), X, **other)
+
+
+SEEN = deque()  # the rows of every run
+
+
+class Unread(Chooses):
+    def forward(self, x, a=None, b=None, c=None, scale=1.0, steps=3, mode="x"):
+        if isinstance(x, torch.Tensor):
+            SEEN.append(len(x))
+        return self.b(self.rho(self.a(x))) * scale
+
+
+class Plain(Chooses):
+    def forward(self, x, scale=1.0):
+        if isinstance(x, torch.Tensor):
+            SEEN.append(len(x))
+        return self.b(self.rho(self.a(x))) * scale
+
+
+class Much(Chooses):
+    """A thousand positions for each row, and arguments that it reads."""
+
+    def forward(self, x, a=None, b=None, c=None):
+        if isinstance(x, torch.Tensor):
+            SEEN.append(len(x))
+        h = self.a(x)[:, None].expand(-1, 1000, -1)
+        return self.b(self.rho(h + sum(float(v is True) for v in (a, b, c))))
+
+
+def rows_seen(cls, x):
+    torch.manual_seed(0)
+    SEEN.clear()
+    assert radnet.compress(cls().double().eval(), x).certificate.lossless
+    return list(SEEN)
+
+
+def test_arguments_that_forward_does_not_read_cost_nothing():
+    assert len(rows_seen(Unread, X)) < len(rows_seen(Plain, X)) + 10
+
+
+def test_a_row_that_is_dear_stays_alone_and_its_arguments_are_varied_within_bounds():
+    assert max(rows_seen(Plain, X[:1])) >= 127
+    seen = rows_seen(Much, X[:1])
+    assert max(seen) <= 9
+    assert sum(seen) < 200
+
+
 class Rows(nn.Module):
     """Another function for one number of rows."""
 
@@ -184,6 +497,45 @@ def test_numbers_in_the_code_of_a_model_are_tried_as_numbers_of_rows(above, rows
     model = Rows(rows, above).double().eval()
     c = radnet.compress(model, normal(10, 4))
     assert torch.allclose(c.network(normal(rows, 4)), model(normal(rows, 4)), rtol=0, atol=1e-12)
+
+
+WINDOW = 2000
+
+
+class Config:
+    def __init__(self, patch):
+        self.patch = patch
+
+
+class Lengths(Chooses):
+    """Another function for some lengths, by a number that is not in the code of its forward."""
+
+    window = 300
+
+    def __init__(self, asks):
+        super().__init__()
+        self.asks, self.patch, self.config = asks, 16, Config(44)
+
+    def forward(self, x):
+        h = self.rho(self.a(x))
+        return self.b(torch.relu(h) if self.asks(self, x.shape[1]) else h)
+
+
+@pytest.mark.parametrize(
+    ("asks", "lengths"),
+    [
+        (lambda self, n: n % self.patch == 0, (16, 32)),
+        (lambda self, n: n == self.config.patch, (44,)),
+        (lambda self, n: n == 2 * self.patch, (32,)),
+        (lambda self, n: n == self.window + 1, (301,)),
+        (lambda self, n: n > WINDOW, (2001,)),
+    ],
+    ids=["attribute", "config", "twice", "class", "global"],
+)
+def test_numbers_on_modules_and_among_globals_are_tried_as_lengths(asks, lengths):
+    torch.manual_seed(0)
+    for n in lengths:
+        assert is_kept(Lengths(asks), (normal(6, 7, 4),), normal(2, n, 4))
 
 
 # --- depth

@@ -55,6 +55,7 @@ class Recorder(Mode):
         super().__init__()
         self.names = {storage_of(p): name for name, p in model.named_parameters()}
         self.log: Log = []
+        self.made = 0  # how many numbers all results together have
         self.written: set[str] = set()  # parameters that were written into
         self.outside: set[str] = set()  # how tensors were given other memory behind PyTorch's back
         self.muted = False  # inside a module that is one entry
@@ -85,6 +86,7 @@ class Recorder(Mode):
         self.log.append((name, tuple(self._seen(x, sized) for x in operands)))
         for x in _tensors(out):
             x._radnet_step = (self, len(self.log), storage_of(x))  # type: ignore[attr-defined]
+            self.made += x.numel()
 
     def mute(self, inside: tuple[str, str] | None) -> None:
         """The next operation belongs to a call of a module that is one entry, by its path and a key; or to none."""

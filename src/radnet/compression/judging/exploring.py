@@ -6,19 +6,17 @@ the model has to be followed along that way as well.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ... import __file__ as radnet_file
 from ...activations import RadialActivation
 from ...errors import InvalidValue
 from ...measuring import DRAWS, TIMES_CONDITIONING
@@ -28,19 +26,12 @@ from ..operations import has_sizes
 from ..recording import Log, Outside, Recorder, called, essence, loops, origins, steps_in
 from ..tracing.fx import whole_modules
 from ..trust import has_hooks
+from .asked import watching
+from .code import lengths_in
 from .explored import Explored, Tried
 from .jumps import Norms, near_jump, norms_of, rows_of
-from .variations import (
-    LADDER,
-    lengths_of,
-    mixtures,
-    numbers_in_code,
-    other_arguments,
-    other_inputs,
-    unusual_inputs,
-    with_lengths,
-    with_rows,
-)
+from .options import Outcome, vary
+from .variations import ladder, may_be_many, mixtures, other_inputs, unusual_inputs
 
 #: rows with which a model is traced, if it takes the same way with them
 FEW = 3
@@ -50,13 +41,10 @@ MOST_WAYS = 3
 #: and seconds after which even so nothing more is tried
 EFFORT = 100_000
 PATIENCE = 30.0
-#: and how many numbers the inputs may have for that
-LARGEST = 2**18
-#: attributes that tell a width
-_SIZES = ("in_features", "out_features", "in_channels", "out_channels", "embedding_dim")
-
-
-_OURS = str(Path(radnet_file).parent)
+#: and how many numbers all these runs may make
+MOST_MADE = 2**26
+#: while arguments are varied, so many runs' worth of the given call may run; a cheap one counts as one of more rows
+RUNS, FEW_ROWS = 40, 32
 
 
 class Nudges(NamedTuple):
@@ -73,6 +61,8 @@ class Explorer:
         self.model, self.generator = model, generator
         self.precision = Precision() if precision is None else precision
         self._copy: nn.Module | None = None
+        self.last = Recorder(model)  # of the last run, whether or not it came to its end
+        self.made = 0  # how many numbers that run made in all; none, if it did not
 
     @property
     def copy(self) -> nn.Module:
@@ -108,8 +98,10 @@ class Explorer:
         found.kept |= _origins(given.log, sides)
         found.asked = self._asked_sizes(found.base)
         found.logs.append(given.log)
-        for other in self._others(call, found.base, data, arguments) if exact else ():
+        for other in self._others(call, found.base, data) if exact else ():
             self._try(found, other)
+        if exact and arguments:
+            vary(self.model, found.base, self.generator, self._allowance(given), partial(self._outcome, found))
         for other in unusual_inputs(found.base) if exact and not data else ():
             self._try(found, other, keep=other.other_axes)
         if exact and self.model.training:
@@ -180,30 +172,40 @@ class Explorer:
         except Exception:  # writing into inputs that have gradients, say
             return True
 
-    def _others(self, call: Call, base: Call, data: bool, arguments: bool) -> Iterator[Call]:
-        yield from mixtures(call, self.generator) if data else other_inputs(call, self.generator)
-        if arguments:
-            yield from other_arguments(self.model, base, self.generator)
+    def _others(self, call: Call, base: Call, data: bool) -> Iterator[Call]:
+        if data:
+            return mixtures(call, self.generator)
+        return other_inputs(call, self.generator, many=may_be_many(call, lambda: self._made_by_row(base)))
+
+    def _made_by_row(self, call: Call) -> float:
+        """How many numbers a run makes for each row, in all operations together."""
+        self._watched(self.copy, call)
+        return self.made / call.rows
+
+    def _allowance(self, given: Tried) -> int:
+        """How many operations, times rows, may run while arguments are varied; a model that is cheap gets more."""
+        rows = given.call.rows
+        if may_be_many(given.call, lambda: self._made_by_row(given.call)):
+            rows = max(rows, FEW_ROWS)
+        return RUNS * rows * len(given.log)
+
+    def _outcome(self, found: Explored, call: Call) -> Outcome:
+        """What becomes of a call with other arguments; what it costs is known also where the model raises."""
+        before = len(found.others)
+        self._try(found, call)
+        accepted = len(found.others) > before
+        differs = accepted and found.others[-1].log != found.logs[0]
+        return Outcome(accepted, differs, found.base.rows * (1 + len(self.last.log)))
 
     def climb(self, found: Explored) -> None:
         """Try many numbers of rows and lengths: for models that ask for them in ways torch.fx cannot see."""
-        start, effort = time.perf_counter(), 0
-        for call in self._ladder(self.model, found.base):
-            if effort > EFFORT or time.perf_counter() - start > PATIENCE:
+        start, effort, made = time.perf_counter(), 0, 0
+        each = self._made_by_row(found.base)
+        for call in ladder(found.base, lengths_in(self.model), each, lambda: self.made):
+            if effort > EFFORT or made > MOST_MADE or time.perf_counter() - start > PATIENCE:
                 break
             effort += self._try(found, call, keep=False)
-
-    @staticmethod
-    def _ladder(model: nn.Module, base: Call) -> Iterator[Call]:
-        numbers = sum(x.numel() for x in base.tensors)
-        asked = {k + d for k in numbers_in_code(model) for d in (0, 1)}
-        for k in sorted({*LADDER, *asked}):
-            if k * numbers <= LARGEST * base.rows:
-                yield with_rows(base, k)
-        for n in lengths_of(base):
-            for k in sorted({n - 1, 2 * n + 1, 3 * n, *LADDER, *asked} - {-1, 0}):
-                if n and numbers * (k / n) ** 2 <= LARGEST:
-                    yield from with_lengths(base, n, k)
+            made += self.made
 
     def _try(self, found: Explored, call: Call, *, keep: bool = True) -> int:
         """Run a call and see whether it takes another way; returns how many operations ran."""
@@ -273,7 +275,8 @@ class Explorer:
 
     def _watched(self, model: nn.Module, call: Call, **options: bool) -> tuple[Recorder, Ran, list[Norms]]:
         """Run a call, record it, and note the norms that arrive at activations whose profile jumps."""
-        recorder = Recorder(model)
+        recorder, self.made = Recorder(model), 0
+        self.last = recorder
         norms: list[Norms] = []
 
         def look(m: nn.Module, v: object) -> None:
@@ -282,6 +285,7 @@ class Explorer:
 
         with recorder.whole(whole_modules(model), look):
             ran = self.precision.run(model, call, [recorder], **options)
+        self.made = recorder.made
         return recorder, ran, norms
 
     def with_rounded_weights(self, tried: Tried, nudges: Nudges) -> Tried:
@@ -325,7 +329,7 @@ class Explorer:
     def _asked_sizes(self, call: Call) -> dict[str, set[str]]:
         """The sizes of layers that the model's own forward reads: they must not change."""
         layers = {path: m for path, m in self.copy.named_modules() if has_sizes(m)}
-        with _watching(layers) as asked:
+        with watching(layers) as asked:
             try:
                 self.precision.run(self.copy, call)
             except Exception:
@@ -336,32 +340,6 @@ class Explorer:
 def _origins(log: Log, tensors: Iterable[Tensor]) -> set[str]:
     """The paths of the modules that made these tensors; see `origins`."""
     return set().union(*(origins(log, step) for step in steps_in(log, tensors)))
-
-
-@contextmanager
-def _watching(layers: dict[str, nn.Module]) -> Iterator[dict[str, set[str]]]:
-    """While this lasts, reading a size of one of these layers is noted; their own forwards read none."""
-    asked: dict[str, set[str]] = {}
-    classes = {path: m.__class__ for path, m in layers.items()}
-    try:
-        for path, m in layers.items():
-            m.__class__ = _watched_class(m.__class__, path, asked)
-        yield asked
-    finally:
-        for path, m in layers.items():
-            m.__class__ = classes[path]
-
-
-def _watched_class(cls: type, path: str, asked: dict[str, set[str]]) -> type:
-    def watched(name: str) -> property:
-        def read(m: nn.Module) -> object:
-            if not sys._getframe(1).f_code.co_filename.startswith(_OURS):  # a RadNet checks its inputs
-                asked.setdefault(path, set()).add(name)
-            return vars(m)[name]
-
-        return property(read)
-
-    return type(cls.__name__, (cls,), {name: watched(name) for name in _SIZES})
 
 
 def _bits(x: Tensor) -> Tensor:

@@ -1,39 +1,43 @@
 """Other inputs like the given ones: a function is the same everywhere, not only where one looks.
 
-Other sizes of numbers, other numbers of rows, other lengths of every axis, one axis more, and arguments that are not
-given. Whether a model accepts them is for the model to say.
+Other sizes of numbers, other numbers of rows, other lengths of every axis, one axis more. Whether a model accepts them
+is for the model to say; other arguments are in `options`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import types
-from collections.abc import Iterator
-from enum import Enum
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...modes import Argument
 from ...running import Call
 
-#: words and numbers in the code of a model that are tried, and how long a word may be
-MOST_CONSTANTS, LONGEST_WORD = 12, 40
 #: so many rows are judged at least, given and other ones together, if they have so few numbers
 ENOUGH, CHEAP = 128, 2**15
+#: and if a run on so many makes no more numbers than this, in all operations together
+CHEAP_RUN = 2**20
 #: what scaled rows are multiplied by, in turns with fresh normal rows and rows of zeros
 SCALES = (1e3, 1e-3)
 #: numbers of rows, and lengths of other axes, at which a model's Python may take another turn
 LADDER = (1, 2, 3, 5, 9, 17, 33, 65, 129, 257, 513, 1025)
+#: how many numbers the inputs may have there; how many one run may make, in all operations together; and if the model
+#: names the length
+LARGEST, LADDER_RUN, ASKED_RUN = 2**18, 2**21, 2**23
 
 
-def other_inputs(call: Call, generator: torch.Generator) -> Iterator[Call]:
+def may_be_many(call: Call, made_by_row: Callable[[], float]) -> bool:
+    """Whether many rows like the given ones are cheap: their numbers, and those that a run makes of them."""
+    few_numbers = ENOUGH * sum(x.numel() for x in call.tensors) <= CHEAP * call.rows
+    return few_numbers and (call.rows >= ENOUGH or ENOUGH * made_by_row() <= CHEAP_RUN)
+
+
+def other_inputs(call: Call, generator: torch.Generator, *, many: bool) -> Iterator[Call]:
     """Scaled, fresh and zero rows of another number; one row; every other axis longer; one axis more."""
     n = call.rows
     few = n // 2 if n >= 4 else n + 1
-    if ENOUGH * sum(x.numel() for x in call.tensors) <= CHEAP * n:
+    if many:
         few = max(few, ENOUGH - n)
     yield _mixed(call, few, generator)
     if n > 1:
@@ -131,6 +135,35 @@ def with_rows(call: Call, rows: int) -> Call:
     return call.with_rows(torch.arange(rows) % call.rows, f"{rows} rows")
 
 
+def ladder(base: Call, named: Collection[int], each: float, made: Callable[[], int]) -> Iterator[Call]:
+    """Calls with other numbers of rows and other lengths, the short ones first: they show what a long one costs.
+
+    Parameters
+    ----------
+    base : Call
+    named : collection of int
+        Lengths that the model names.
+    each : float
+        How many numbers a run of the base makes for each row.
+    made
+        How many the last run made; none, if the model refused it.
+    """
+    numbers = sum(x.numel() for x in base.tensors)
+    for k in sorted({*LADDER, *named}):
+        if k * numbers <= LARGEST * base.rows and k * each <= (ASKED_RUN if k in named else LADDER_RUN):
+            yield with_rows(base, k)
+    for n in lengths_of(base):
+        longest, reached = n, each * base.rows
+        for k in sorted({n - 1, 2 * n + 1, 3 * n, *LADDER, *named} - {-1, 0}) if n else ():
+            few = numbers * (k / n) ** 2 <= LARGEST or (k in named and numbers * k <= LARGEST * n)
+            if few and reached * max(1, k / longest) ** 2 <= (ASKED_RUN if k in named else LADDER_RUN):
+                most = 0
+                for call in with_lengths(base, n, k):
+                    yield call
+                    most = max(most, made())
+                longest, reached = (k, most) if most and k > longest else (longest, reached)
+
+
 def _one_axis_more(x: Tensor, rows: int) -> Tensor:
     if not x.ndim or len(x) != rows:
         return x
@@ -151,111 +184,3 @@ def unusual_inputs(call: Call) -> Iterator[Call]:
             for other in ([*x, x[-1]], [*x, *x, x[0]], list(x[:-1])):
                 args = (*call.args[:k], type(x)(other), *call.args[k + 1 :])
                 yield Call(args, call.kwargs, f"a list of {len(other)}")
-
-
-def other_arguments(model: nn.Module, call: Call, generator: torch.Generator) -> Iterator[Call]:
-    """Calls with other arguments, given or left out: numbers, words, the other truth value, masks, more inputs."""
-    names = list(inspect.signature(model.forward).parameters.items())
-    positional = [name for name, p in names if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    given = {**dict(zip(positional, call.args, strict=False)), **call.kwargs}
-    constants = _constants(model)
-    for name, p in names:
-        if p.kind is p.VAR_POSITIONAL and call.args:
-            for more in (1, 2):
-                yield Call((*call.args, *[call.args[-1]] * more), call.kwargs, f"{more} more inputs")
-        elif p.kind is p.VAR_KEYWORD:
-            for word in constants.words:
-                for value in (True, call.args[0]) if call.args else (True,):
-                    said = "" if isinstance(value, Tensor) else str(value)
-                    yield Call(call.args, {**call.kwargs, word: value}, f"{word}={said}")
-        elif (name in given and not isinstance(given[name], Tensor)) or (
-            name not in given and p.default is not p.empty
-        ):
-            now = given.get(name, p.default)
-            for value in _other_values(now, call, generator, constants, _widths(model)):
-                shown = tuple(value.shape) if isinstance(value, Tensor) else value
-                yield _with_argument(call, positional, name, value, f"{name}={shown}")
-        elif isinstance(given.get(name), Tensor) and p.default is None:
-            yield _with_argument(call, positional, name, None, f"{name}=None")
-
-
-def _with_argument(call: Call, positional: list[str], name: str, value: Argument, what: str) -> Call:
-    """The call with another value for one of its arguments, given by its place or by its name."""
-    at = positional.index(name) if name in positional else len(call.args)
-    if at < len(call.args):
-        return Call((*call.args[:at], value, *call.args[at + 1 :]), call.kwargs, what)
-    return Call(call.args, {**call.kwargs, name: value}, what)
-
-
-class Constants(NamedTuple):
-    """Words and numbers in the code of a model's own methods: what arguments and lengths may be compared with."""
-
-    words: list[str]
-    numbers: list[float]
-
-
-def _constants(model: nn.Module) -> Constants:
-    words: dict[str, None] = {}
-    numbers: dict[float, None] = {}
-    for cls in {type(m): None for m in model.modules() if not type(m).__module__.startswith(("torch.", "radnet."))}:
-        for name, method in sorted(vars(cls).items(), key=lambda item: item[0] != "forward"):  # the most telling first
-            for c in () if name == "__init__" else _in_code(getattr(method, "__code__", None)):
-                if isinstance(c, str) and 0 < len(c) <= LONGEST_WORD and c != method.__doc__:
-                    words[c] = None
-                elif isinstance(c, int | float) and not isinstance(c, bool):
-                    numbers[c] = None
-    return Constants(list(words)[:MOST_CONSTANTS], list(numbers)[:MOST_CONSTANTS])
-
-
-def _in_code(code: object) -> Iterator[object]:
-    """The constants of a function, of those inside it, and in its tuples and sets."""
-    todo = [code]
-    while todo:
-        c = todo.pop()
-        if isinstance(c, types.CodeType):
-            todo += c.co_consts
-        elif isinstance(c, tuple | frozenset):
-            todo += c
-        else:
-            yield c
-
-
-def numbers_in_code(model: nn.Module) -> list[int]:
-    """Whole numbers in a model's own code: lengths that its forward may compare with."""
-    return sorted({int(k) for k in _constants(model).numbers if k == int(k) and 1 < k <= 2**12})
-
-
-def _widths(model: nn.Module) -> list[int]:
-    """The lengths of the axes of parameters, the shortest first: what an input may be as long as."""
-    return sorted({k for p in model.parameters() for k in p.shape})[:12]
-
-
-def _other_values(
-    now: object, call: Call, generator: torch.Generator, constants: Constants, widths: list[int]
-) -> Iterator[Argument]:
-    """Values that an argument may have instead of the one it has now."""
-    if isinstance(now, bool):
-        yield not now
-    elif isinstance(now, Enum):
-        yield from (member for member in type(now) if member is not now)
-    elif isinstance(now, int):
-        near = {k + d for k in constants.numbers if k == int(k) and abs(k) < 2**12 for d in (0, 1)}
-        yield from sorted({0, 1, 2, now - 1, now + 1, *range(3, 9), *map(int, near)} - {now, -1})
-    elif isinstance(now, float):
-        yield from dict.fromkeys(
-            (0.0, -now, 2 * now + 1, *(float(k) for k in constants.numbers), *(2.0 * k for k in constants.numbers))
-        )
-    elif isinstance(now, str):
-        yield from (word for word in constants.words if word != now)
-    elif isinstance(now, tuple) and not any(isinstance(x, Tensor) for x in now):
-        yield from ((), (0,), (1,), (0, 1))
-    elif now is None:
-        x = next((x for x in call.tensors if x.ndim), None)
-        if x is not None:
-            shapes = [(len(x),), (len(x), 1), (*x.shape[:-1], 1), tuple(x.shape[:-1]), tuple(x.shape)]
-            shapes += [(*x.shape[:-1], k) for k in widths]
-            for shape in dict.fromkeys(shapes):
-                drawn = torch.rand(shape, generator=generator, device=generator.device).to(x.device)
-                yield drawn.to(x.dtype) if x.is_floating_point() else drawn
-                yield drawn > 0.5
-        yield from (True, 1, 0.3, *constants.words)

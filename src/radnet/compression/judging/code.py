@@ -1,0 +1,230 @@
+"""What is read out of a model's code: words and numbers that its forward may compare arguments and lengths with.
+
+All code is read that forward may run and that is the user's own: methods of the classes and of those they inherit from,
+what decorators wrap, functions that are called by a global name. Code of PyTorch, of this package and of the standard
+library is not.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import math
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from torch import nn
+
+from ...running import attributes
+
+#: words and numbers in the code of a model that are tried, and how long a word may be
+MOST_CONSTANTS, LONGEST_WORD = 24, 40
+#: keys and places of containers that are tried, and numbers on modules
+MOST_KEYS, MOST_ATTRIBUTES = 32, 16
+#: functions that are read, and how far one is followed into those that it names
+MOST_FUNCTIONS, DEEPEST = 400, 4
+#: the longest length that is tried because a number says so
+LONGEST = 2**12
+_OTHERS = frozenset({"torch", "radnet", "numpy", *sys.stdlib_module_names})
+
+
+class Constants(NamedTuple):
+    """Words, the keys of containers first, and numbers: what arguments and lengths may be compared with."""
+
+    words: list[str]
+    numbers: list[float]
+    places: int = 0  # in the longest list of modules or parameters
+
+
+def constants_of(model: nn.Module) -> Constants:
+    """The words and numbers that the code of a model names, and the keys of its containers."""
+    words: dict[str, None] = {}
+    numbers: dict[float, None] = {}
+    for function in functions_of(model):
+        for c in (*_in_code(function.__code__), *_in_globals(function)):
+            if isinstance(c, str) and 0 < len(c) <= LONGEST_WORD and c != function.__doc__:
+                words[c] = None
+            elif isinstance(c, int | float) and not isinstance(c, bool) and math.isfinite(c):
+                numbers[c] = None
+    telling = sorted(words, key=lambda word: " " in word)  # messages of errors last
+    return Constants(
+        list(dict.fromkeys([*_keys(model), *telling[:MOST_CONSTANTS]])), list(numbers)[:MOST_CONSTANTS], _places(model)
+    )
+
+
+def lengths_in(model: nn.Module) -> list[int]:
+    """Lengths that a forward may ask for: by whole numbers in its code, on its modules and in what they hold."""
+    numbers = {int(k) for k in constants_of(model).numbers if k == int(k)}
+    own = [m for m in model.modules() if _is_own(type(m).__module__)]
+    held = (value for m in own for _, value in (*attributes(m), *_class_attributes(type(m))))
+    whole = (k for k in held if isinstance(k, int) and not isinstance(k, bool) and 0 < k <= LONGEST)
+    numbers.update(list(dict.fromkeys(whole))[:MOST_ATTRIBUTES])
+    return sorted({n for k in numbers if k > 1 for n in (k, k + 1, 2 * k) if n <= LONGEST})
+
+
+def reads(model: nn.Module, name: str) -> bool:
+    """Whether the forward of a model may look at an argument; yes, if that cannot be told.
+
+    >>> class Model(nn.Module):
+    ...     def forward(self, x, mask=None, scale=1.0):
+    ...         return self.mask(x) * scale
+    >>> [reads(Model(), name) for name in ("x", "mask", "scale")]
+    [True, False, True]
+    """
+    if model._forward_hooks or model._forward_pre_hooks or type(model).__call__ is not nn.Module.__call__:
+        return True
+    inner = inspect.unwrap(model.forward)
+    inner = getattr(inner, "__func__", inner)
+    if not isinstance(inner, types.FunctionType) or any(f is not inner for f in _unfolded(model.forward)):
+        return True
+    if name not in inner.__code__.co_varnames + inner.__code__.co_cellvars or "locals" in inner.__code__.co_names:
+        return True
+    return any(
+        i.argval == name or (isinstance(i.argval, tuple) and name in i.argval)
+        for i in dis.get_instructions(inner)
+        if i.opname not in ("STORE_FAST", "DELETE_FAST") and i.opcode not in (*dis.hasname, *dis.hasconst)
+    )
+
+
+def functions_of(model: nn.Module) -> Iterator[types.FunctionType]:
+    """The functions that a forward may run and that are the user's own, the most telling first."""
+    seen: set[int] = set()
+    todo = [(part, DEEPEST) for part in _methods(model)]
+    while todo and len(seen) < MOST_FUNCTIONS:
+        found, depth = todo.pop(0)
+        for function in _unfolded(found):
+            if id(function.__code__) in seen:
+                continue
+            seen.add(id(function.__code__))
+            yield function
+            if depth:
+                todo += [(named, depth - 1) for named in _named(function) if callable(named)]
+
+
+def _methods(model: nn.Module) -> Iterator[object]:
+    """The methods of a model's modules and of objects on them; first forward, last what is called once to make them."""
+    parts: list[tuple[int, object]] = []
+    classes: dict[type, None] = {}
+    for m in model.modules():
+        classes.update(dict.fromkeys(cls for cls in type(m).__mro__ if _is_own(cls.__module__)))
+        for name, value in vars(m).items():
+            if inspect.isroutine(value) or isinstance(value, functools.partial):
+                parts.append((int(name != "forward"), value))
+            elif _is_own(type(value).__module__):
+                classes.update(dict.fromkeys(cls for cls in type(value).__mro__ if _is_own(cls.__module__)))
+    for cls in classes:
+        parts += [(int(name != "forward"), part) for name, part in vars(cls).items() if name != "__init__"]
+    yield from (part for _, part in sorted(parts, key=lambda item: item[0]))
+
+
+def _unfolded(found: object) -> Iterator[types.FunctionType]:
+    """The user's own functions in what may be wrapped in a method, a property or a decorator."""
+    todo = [found]
+    seen: set[int] = set()
+    while todo and len(seen) < MOST_FUNCTIONS:
+        f = todo.pop()
+        if id(f) in seen:
+            continue
+        seen.add(id(f))
+        inner = (getattr(f, name, None) for name in ("__func__", "fget", "func", "__wrapped__"))
+        if isinstance(f, types.FunctionType):
+            todo += [cell for cell in _cells(f) if isinstance(cell, types.FunctionType | functools.partial)]
+            if _is_own(f.__globals__.get("__name__")):
+                yield f
+        elif isinstance(f, type) and _is_own(f.__module__) and not issubclass(f, nn.Module):
+            todo += [part for name, part in vars(f).items() if name != "__init__"]
+        if not isinstance(f, type):
+            todo += [part for part in inner if callable(part)]
+
+
+def _cells(function: types.FunctionType) -> Iterator[object]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # nothing is in it yet
+            continue
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            yield from _names(c)
+
+
+def _named(function: types.FunctionType) -> Iterator[object]:
+    """What the code of a function names: globals, attributes of the user's own modules and classes among them."""
+    names = dict.fromkeys(_names(function.__code__))
+    for value in (*(function.__globals__[name] for name in names if name in function.__globals__), *_cells(function)):
+        yield value
+        own = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+        if _is_own(own) and not isinstance(value, types.FunctionType | nn.Module):
+            held = getattr(value, "__dict__", {})
+            yield from (held[name] for name in names if name in held)
+
+
+def _in_globals(function: types.FunctionType) -> Iterator[object]:
+    """Constants among what the code of a function names, and in its defaults."""
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    for value in (*_named(function), *defaults):
+        yield from _flat(value)
+
+
+def _flat(value: object) -> Iterator[object]:
+    """A constant, or those in a small container, keys of dictionaries among them."""
+    if isinstance(value, str | int | float):
+        yield value
+    elif isinstance(value, dict):
+        yield from (c for pair in list(value.items())[:MOST_KEYS] for c in pair if isinstance(c, str | int | float))
+    elif isinstance(value, tuple | list | set | frozenset) and len(value) <= MOST_KEYS:
+        yield from (c for c in value if isinstance(c, str | int | float))
+
+
+def _in_code(code: object) -> Iterator[object]:
+    """The constants of a function, of those inside it, and in its tuples and sets."""
+    todo = [code]
+    while todo:
+        c = todo.pop()
+        if isinstance(c, types.CodeType):
+            todo += c.co_consts
+        elif isinstance(c, tuple | frozenset):
+            todo += c
+        else:
+            yield c
+
+
+def _keys(model: nn.Module) -> list[str]:
+    """The words under which modules, parameters and what is in dictionaries are kept."""
+    found: dict[str, None] = {}
+    for m in model.modules():
+        held: list[Iterable[object]] = [m.keys()] if isinstance(m, nn.ModuleDict | nn.ParameterDict) else []
+        if _is_own(type(m).__module__):
+            held += [value.keys() for name, value in vars(m).items() if isinstance(value, dict) and name[:1] != "_"]
+        found.update(dict.fromkeys(key for keys in held for key in keys if isinstance(key, str)))
+    return list(found)[:MOST_KEYS]
+
+
+def _places(model: nn.Module) -> int:
+    lists = [len(m) for m in model.modules() if isinstance(m, nn.ModuleList | nn.ParameterList | nn.Sequential)]
+    held = [
+        len(value)
+        for m in model.modules()
+        if _is_own(type(m).__module__)
+        for value in vars(m).values()
+        if isinstance(value, list | tuple)
+    ]
+    return min(max([*lists, *held], default=0), MOST_KEYS)
+
+
+def _class_attributes(cls: type) -> Iterator[tuple[str, object]]:
+    for base in cls.__mro__:
+        if _is_own(base.__module__):
+            yield from vars(base).items()
+
+
+def _is_own(module: object) -> bool:
+    """Whether a module of this name is the user's own."""
+    return isinstance(module, str) and module.partition(".")[0] not in _OTHERS
