@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .errors import InvalidValue
-from .modes import Argument, Float64, Mode, Unseen
+from .modes import Argument, Float64, Mode, Unseen, storage_of
 from .threads import quietly
 
 _DEEPEST = 6  # how far into nested outputs and attributes tensors are looked for
@@ -124,7 +124,7 @@ def _deep_copy(model: nn.Module, memo: dict[int, Argument]) -> Argument:
 def _changed(value: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     value = value.detach()
     found = change(value)
-    shared = found is value or found.untyped_storage()._cdata == value.untyped_storage()._cdata
+    shared = found is value or storage_of(found) == storage_of(value)
     return found.clone() if shared else found
 
 

@@ -29,7 +29,8 @@ def _nudges(weights: Callable[[Tensor], Tensor], precision: Precision) -> Nudges
     """Inputs and buffers of whole numbers (masks, positions, counts) are exact: forward may ask ``mask == 1``."""
 
     def given(value: Tensor) -> Tensor:
-        if value.is_floating_point() and not bool((value == value.round()).all()):
+        dense = value.is_floating_point() and value.layout == torch.strided
+        if dense and not bool((value == value.round()).all()):
             return weights(value)
         return as_float64(value) if precision.float64 else value.clone()
 
