@@ -26,6 +26,7 @@ from ...running import Call, Precision, Ran, copied
 from ..operations import has_sizes
 from ..recording import Log, Outside, Recorder, essence, loops, origins, steps_in
 from ..tracing.fx import whole_modules
+from .repeating import bit_for_bit, changed_by_calls
 from .variations import (
     LADDER,
     lengths_of,
@@ -154,7 +155,7 @@ class Explorer:
         """Refuse a model that does not give the same outputs twice."""
         first, second = (self.precision.run(self.copy, call).tensors for _ in range(2))
         if any(
-            name not in second or x.shape != second[name].shape or not torch.equal(_bits(x), _bits(second[name]))
+            name not in second or x.shape != second[name].shape or not bit_for_bit(x, second[name])
             for name, x in first.items()
         ):
             raise InvalidValue(
@@ -231,15 +232,9 @@ class Explorer:
         return len(tried.log)
 
     def _check_no_memory(self, given: Tried) -> None:
-        """Refuse a model that takes another way when it is called again, with what it kept of earlier calls."""
-        twin = Explorer(self.model, self.generator)
-        twin.precision = self.precision
-        why = ""
-        try:
-            same = all(twin.recorded(given.call, restore=False).log == given.log for _ in range(4))
-        except Exception as error:
-            same, why = False, f" ({type(error).__name__}: {error})"
-        if not same:
+        """Refuse a model that gives something else when it is called again, with what it kept of earlier calls."""
+        why = changed_by_calls(self.model, self.precision, given.call, given.ran, bit_for_bit)
+        if why is not None:
             raise InvalidValue(
                 f"{type(self.model).__name__}: what its forward does depends on what earlier calls left on it{why}, so "
                 "it is no function of its inputs; give the state as an argument. Nothing was changed"
@@ -388,9 +383,3 @@ def near_jump(rho: RadialActivation, r: Tensor, margin: Tensor | float = 0.0) ->
 
 def _rows(near: Tensor) -> Tensor:
     return near.reshape(len(near), -1).any(dim=1).cpu()
-
-
-def _bits(x: Tensor) -> Tensor:
-    """Numbers that are equal exactly if the given ones are, NaN to NaN."""
-    x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-    return torch.where(x.isnan(), torch.zeros_like(x), x) if x.is_floating_point() else x

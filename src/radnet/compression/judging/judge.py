@@ -22,6 +22,7 @@ from .certificate import Certificate
 from .comparing import Judge, gaps_of, of_call
 from .exploring import Explored, Explorer, Nudges, Tried, shapes_tried
 from .given import as_call, check_inputs, check_mode, does_not_run, undisturbed
+from .repeating import but_for_rounding, changed_by_calls
 from .variations import redrawn
 
 
@@ -149,7 +150,10 @@ def _certificate(
     unseen = sorted(found.gaps.keys() - judging.seen) if judging.judged else []
     judging.failures += [f"{name} was never judged: a row was at a jump of an activation each time" for name in unseen]
     F = as_stored if as_stored is not None else run(copied(judging.original, torch.clone), given.call)
-    own = _in_own_dtype(judging, F, run(shipped, given.call), given)
+    G = run(shipped, given.call)
+    if given.ran.keeps or G.keeps:
+        judging.failures += _changed_by_calls(judging, given)
+    own = _in_own_dtype(judging, F, G, given)
     floats = [name for name, x in given.ran.tensors.items() if x.is_floating_point() or x.is_complex()]
     unit = torch.finfo(own.dtype).eps * own.scale if own.dtype.is_floating_point else 0.0
     return Certificate(
@@ -173,6 +177,13 @@ def _certificate(
         failures=tuple(judging.failures),
         limits=tuple(judging.limits),
     )
+
+
+def _changed_by_calls(judging: Judge, given: Tried) -> list[str]:
+    """What is wrong if the other model depends on earlier calls: the original does not."""
+    fresh = judging.precision.run(judging.small, given.call)
+    why = changed_by_calls(judging.small, judging.precision, given.call, fresh, but_for_rounding)
+    return [] if why is None else [f"the other model gives something else when it is called again{why}"]
 
 
 def _judge_another(judging: Judge, tried: Tried, at_jump: Tensor, failed: Tensor, broken: Tensor) -> None:
