@@ -20,8 +20,11 @@ DRAWS = 8
 
 
 def nudged(value: Tensor, generator: torch.Generator | None, *, in_place: bool = False) -> Tensor:
-    """Every entry one ulp up or down; the signs are products of one sign a row and one a column, which is cheap."""
-    if not value.is_floating_point() or value.numel() == 0:
+    """Every entry one ulp up or down; the signs are products of one sign a row and one a column, which is cheap.
+
+    Infinities stay, and sparse tensors.
+    """
+    if not value.is_floating_point() or value.numel() == 0 or value.layout != torch.strided:
         return value if in_place else value.clone()
     rows = value.reshape(value.shape[0], -1) if value.ndim > 1 else value.reshape(1, -1)
     up_or_down = torch.inf * _random_signs(rows.shape[1], rows, generator)
@@ -29,7 +32,8 @@ def nudged(value: Tensor, generator: torch.Generator | None, *, in_place: bool =
     out = rows if in_place else torch.empty_like(rows)
     for start in range(0, len(rows), ROWS_AT_ONCE):  # the signs of a wide matrix are never held all at once
         part = slice(start, start + ROWS_AT_ONCE)
-        out[part] = torch.nextafter(rows[part], flips[part] * up_or_down)
+        moved = torch.nextafter(rows[part], flips[part] * up_or_down)
+        out[part] = torch.where(rows[part].isinf(), rows[part], moved)
     return out.reshape(value.shape)
 
 

@@ -37,6 +37,17 @@ def traits(func: Argument) -> Traits:
     return Traits(torch.Tag.nondeterministic_seeded in func.tags, bool(marked), writes)
 
 
+def storage_of(x: Tensor) -> int:
+    """A number for the memory a tensor lies in; good as long as the tensor lives.
+
+    A tensor that has no memory of its own (sparse, or wrapped by torch.func) gets a number of its own.
+    """
+    try:
+        return int(x.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):
+        return -id(x)
+
+
 class Mode(TorchDispatchMode):
     """Sees every operation while it lasts. Its own work is never compiled, so torch's compiler need not be imported.
 
@@ -133,7 +144,7 @@ class Shaken(Mode):
         return out if traits(func).takes_memory else self._shaken(out)
 
     def _shaken(self, x: Argument) -> Argument:
-        if isinstance(x, Tensor) and x.is_floating_point():
+        if isinstance(x, Tensor) and x.is_floating_point() and x.layout == torch.strided and not x.is_nested:
             exact = (x == 0) | ~x.isfinite()
             sizes = x[~exact].abs()
             self.size = max(self.size, float(sizes.median()) if sizes.numel() else 0.0)

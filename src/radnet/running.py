@@ -21,11 +21,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .errors import InvalidValue
-from .modes import Argument, Float64, Mode, Unseen
+from .modes import Argument, Float64, Mode, Unseen, storage_of
+from .surroundings import DEEPEST, contents, put_back, untouched
 from .threads import quietly
-
-_DEEPEST = 6  # how far into nested outputs and attributes tensors are looked for
-
 
 # --- inputs
 
@@ -126,7 +124,7 @@ def _deep_copy(model: nn.Module, memo: dict[int, Argument]) -> Argument:
 def _changed(value: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
     value = value.detach()
     found = change(value)
-    shared = found is value or found.untyped_storage()._cdata == value.untyped_storage()._cdata
+    shared = found is value or storage_of(found) == storage_of(value)
     return found.clone() if shared else found
 
 
@@ -139,7 +137,7 @@ def attributes(m: nn.Module) -> Iterator[tuple[str, Argument]]:
     """What a module keeps beside parameters, buffers and parts, containers opened: names and values."""
     for name, value in vars(m).items():
         if name not in _TORCHS_OWN:
-            yield from _opened(name, value, _DEEPEST)
+            yield from _opened(name, value, DEEPEST)
 
 
 _TORCHS_OWN = frozenset(vars(nn.Module()))
@@ -188,7 +186,7 @@ class Ran(NamedTuple):
     """What a call of a model gave: its outputs and the tensors it left on its modules, by name; numbers too."""
 
     found: dict[str, Argument]
-    keeps: bool = False  # whether something on its modules is another than before
+    keeps: bool = False  # whether something on its modules, or outside, is another than before
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -208,19 +206,20 @@ def run(
     ['output']
     """
     call = call.mapped(lambda x: x.detach().clone())
-    with torch.set_grad_enabled(gradients), restored(model) if restore else contextlib.nullcontext():
+    around = restored(model) if restore else contextlib.nullcontext(lambda: False)
+    with torch.set_grad_enabled(gradients), around as changed_outside:
         before, plain = _state(model), _plain(model)
         with contextlib.ExitStack() as stack:
             for mode in modes or (Unseen(),):
                 stack.enter_context(mode)
             with in_mode(model, call):
                 output = model(*call.args, **call.kwargs)
-        found = dict(_opened("output", output, _DEEPEST))
+        found = dict(_opened("output", output, DEEPEST))
         for name, (value, version) in _state(model).items():
             if name not in before or before[name][0] is not value or before[name][1] != version:
                 found[name] = value.detach().clone()
                 vars(found[name]).update(vars(value))  # what a mode has noted on it
-        keeps = _plain(model) != plain or any(not name.startswith("output") for name in found)
+        keeps = changed_outside() or _plain(model) != plain or any(not name.startswith("output") for name in found)
     return Ran(found, keeps)
 
 
@@ -238,46 +237,34 @@ def in_mode(model: nn.Module, call: Call) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def restored(model: nn.Module) -> Iterator[None]:
-    """Afterwards the modules keep what they kept before, and their buffers hold what they held."""
-    kept = [(m, dict(vars(m)), dict(m._buffers), _contents(m)) for m in model.modules()]
+def restored(model: nn.Module) -> Iterator[Callable[[], bool]]:
+    """Afterwards the modules keep what they kept before, their buffers hold what they held, and see `untouched`.
+
+    The value says whether anything outside of the model is another now.
+    """
+    parts = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]  # of those only the buffers
+    kept = [(m, dict(vars(m)), dict(m._buffers), contents(_own(m))) for m in parts]
     buffers = [(b, b.detach().clone(), b._version) for b in model.buffers()]
     try:
-        yield
+        with untouched(model) as changed:
+            yield changed
     finally:
-        for m, attributes_before, buffers_before, contents in kept:
+        for m, attributes_before, buffers_before, containers in kept:
             vars(m).clear()
             vars(m).update(attributes_before)
             m._buffers.clear()
             m._buffers.update(buffers_before)
-            for container, items in contents:
-                container.clear()
-                container.extend(items) if isinstance(container, list) else container.update(items)
+            for container, items in containers:
+                put_back(container, items)
         with torch.no_grad():
             for b, value, version in buffers:
                 if b._version != version:
                     b.copy_(value)
 
 
-def _contents(m: nn.Module) -> list[tuple[Argument, Argument]]:
-    """The containers among a module's own attributes and in objects there, with copies of what is in them."""
-    found: list[tuple[Argument, Argument]] = []
-    todo = [(value, _DEEPEST) for name, value in vars(m).items() if name not in _TORCHS_OWN]
-    while todo:
-        value, depth = todo.pop()
-        if isinstance(value, list | dict | set):
-            found.append((value, value.copy()))
-            inner = value.values() if isinstance(value, dict) else value
-        elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, Tensor | type):
-            found.append((vars(value), dict(vars(value))))
-            inner = vars(value).values()
-        else:
-            continue
-        if depth:
-            todo += [
-                (part, depth - 1) for part in inner if not isinstance(part, Tensor | nn.Module | int | float | str)
-            ]
-    return found
+def _own(m: nn.Module) -> list[Argument]:
+    """What a module keeps beside parameters, buffers and parts."""
+    return [value for name, value in vars(m).items() if name not in _TORCHS_OWN]
 
 
 def _state(model: nn.Module) -> dict[str, tuple[Tensor, int]]:
@@ -337,7 +324,7 @@ def in_float64(module: nn.Module) -> Callable[..., Argument]:
 
     def call(*args: Argument, **kwargs: Argument) -> Argument:
         inputs = Call(args, kwargs).mapped(as_float64)
-        with Float64(), torch.no_grad():
+        with Float64(), torch.no_grad(), untouched(wide):
             return wide(*inputs.args, **inputs.kwargs)
 
     return call

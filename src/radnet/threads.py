@@ -21,6 +21,13 @@ _ALONE = threading.RLock()
 
 
 @contextmanager
+def alone() -> Iterator[None]:
+    """One of our threads at a time."""
+    with _ALONE:
+        yield
+
+
+@contextmanager
 def quietly() -> Iterator[None]:
     """No warnings: torch's own, about itself."""
     with _ALONE, warnings.catch_warnings():

@@ -225,6 +225,27 @@ def _dequantises(self, x):
     return self.b(self.rho(F.linear(x, self.q.weight.to(x) * 0.01)))
 
 
+def with_buffer(buffer, forward=lambda self, x: self.b(self.rho(self.a(x)))):
+    """A model with a buffer of its own."""
+
+    def make():
+        model = model_of(forward)
+        model.register_buffer("kept", buffer)
+        return model
+
+    return make
+
+
+def _attends(self, x):
+    y = self.b(self.rho(self.a(x)))
+    return torch.softmax(y @ y.mT + self.kept, -1) @ y
+
+
+def _attends_as_told(self, x, mask):
+    y = self.b(self.rho(self.a(x)))
+    return torch.softmax(y @ y.mT + mask, -1) @ y
+
+
 class Alias(nn.Module):
     """A norm without parameters under two names."""
 
@@ -539,6 +560,11 @@ MODELS = [
     Odd("infinite", changed(_infinite), r"infinite"),
     Odd("complex weights", changed(_complex), r"complex"),
     Odd("sparse weights", changed(_sparse), r"sparse"),
+    Odd("a mask of -inf", with_buffer(torch.full((16, 16), -torch.inf).triu(1), _attends), None),
+    Odd("a best loss of inf", with_attribute("best", lambda: nn.Buffer(torch.tensor(torch.inf))), None),
+    Odd("an empty buffer", with_buffer(torch.empty(0)), None),
+    Odd("a complex buffer", with_buffer(torch.polar(torch.ones(5), torch.arange(5.0))), None),
+    Odd("a sparse buffer", with_buffer(torch.eye(5).to_sparse()), None),
     Odd("an expanded weight", changed(_expanded), None),
     Odd("a transposed weight", changed(_transposed), None),
     Odd("weights in one memory", changed(_in_one_memory), None),
@@ -609,6 +635,7 @@ SEVERAL = [
     Odd("a mask of bool beside", by(_two), None, (X, torch.ones(16, dtype=torch.bool))),
     Odd("indices beside", by(_two), None, (X, torch.zeros(2, 9, dtype=torch.long))),
     Odd("a mask that is used", by(_masked), None, (X, torch.arange(16) % 3 > 0)),
+    Odd("a mask of -inf", by(_attends_as_told), None, (X, torch.full((16, 16), -torch.inf).triu(1))),
     Odd("indices that are used", by(_gathered), None, (X, torch.arange(18).reshape(2, 9) % 16)),
     Odd("lengths that are used", by(_up_to_lengths), None, (normal(8, 5, 3), torch.arange(8) % 6)),
     Odd("a time beside", by(_of_time), r"row|0-d|axis|axes|dimension|scalar|shape", (torch.tensor(0.5), X)),
@@ -641,6 +668,9 @@ OPTIONS = [
     Odd("data of another width", small, r"width|shape|5", None, {"data": normal(16, 5)}),
     Odd("data without rows", small, r"row|empty", None, {"data": normal(0, 3)}),
     Odd("data with NaN", small, r"NaN", None, {"data": torch.full((4, 3), torch.nan)}),
+    Odd(
+        "data with infinity", small, r"infinite", None, {"data": torch.tensor([[1.0, 2.0, 3.0], [1.0, 2.0, torch.inf]])}
+    ),
     Odd("data as a number", small, r"row|0-d|axis|axes|dimension|scalar|shape", None, {"data": torch.tensor(1.0)}),
     Odd("integers as data", small, r"int64|integer|dtype|float", None, {"data": torch.ones(4, 3, dtype=torch.long)}),
     Odd("RadNet, rewritten", network, None, None, {"rewrite": True}),

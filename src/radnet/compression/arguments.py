@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -11,6 +13,7 @@ from ..modes import Argument
 from ..network import RadNet
 from ..running import Call
 from .judging.given import as_call, check_inputs, check_mode
+from .operations import known_module
 from .trust import stands_for
 
 #: rows of the certificate, where no inputs are given
@@ -25,6 +28,8 @@ def check_options(tol: object, data: object, generator: object) -> None:
         raise InvalidValue(f"tol={tol!r}: expected a number from 0 to 1, for example 1e-6")
     if data is not None and not isinstance(data, Tensor):
         raise InvalidType(f"data is a {type(data).__name__}; expected a tensor with a row for each input")
+    if data is not None and data.is_floating_point() and data.device.type != "meta" and bool(data.isinf().any()):
+        raise InvalidValue("data holds infinite values, which have no affine hull; give finite ones")
 
 
 def is_chain(model: nn.Module) -> bool:
@@ -85,19 +90,25 @@ def _check_layers(model: RadNet) -> None:
 
 
 def _check_tensors(model: nn.Module) -> None:
-    """Refuse what has no ordinary numbers."""
+    """Refuse what has no ordinary numbers.
+
+    Buffers of the user's own are whatever they are: a mask of -inf, an empty placeholder, complex factors.
+    """
     tensors = (*model.named_parameters(), *model.named_buffers())
     devices = {p.device: name for name, p in tensors}
     if len(devices) > 1:
         where = ", ".join(f"{name} on {device}" for device, name in devices.items())
         raise InvalidValue(f"the model is on several devices ({where}); move it to one, then compress")
     for name, p in tensors:
-        where = _layer_of(model, name)
         if p.device.type == "meta":
             raise InvalidValue(f"{name} is on the meta device and has no values; load weights, then compress")
+        if p.is_quantized:
+            raise InvalidValue(f"{name} is sparse or quantised; compress needs ordinary tensors")
+    for name, p in (*model.named_parameters(), *_statistics(model)):
+        where = _layer_of(model, name)
         if p.is_complex():
             raise InvalidValue(f"{name} is complex; radial activations rescale by norms of real entries")
-        if p.is_sparse or p.is_quantized or p.layout != torch.strided:
+        if p.layout != torch.strided:
             raise InvalidValue(f"{name} is sparse or quantised; compress needs ordinary tensors")
         if p.numel() == 0:
             raise InvalidValue(f"{name} has shape {tuple(p.shape)}: a layer of width 0 has nothing to compress")
@@ -107,6 +118,13 @@ def _check_tensors(model: nn.Module) -> None:
             )
         if p.is_floating_point() and not bool(p.detach().isfinite().all()):
             raise InvalidValue(f"{where} holds NaN or infinite values; nothing was compressed")
+
+
+def _statistics(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The buffers of layers that are known, with which bases are computed."""
+    for path, m in model.named_modules():
+        if known_module(m):
+            yield from m.named_buffers(path, recurse=False)
 
 
 def _layer_of(model: nn.Module, name: str) -> str:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..modes import Argument, Mode, traits
+from ..modes import Argument, Mode, storage_of, traits
 
 #: operations whose whole numbers are lengths or places along an axis, which may differ between runs of one program
 _SIZED = (
@@ -37,11 +37,6 @@ _HARMLESS = (
 )  # fmt: skip
 #: ways out of PyTorch: what is done with numbers there is not seen
 _OUTSIDE = ("numpy", "__array__", "data_ptr", "__dlpack__")
-
-
-def storage_of(x: Tensor) -> int:
-    """A number for the memory a tensor lies in; good as long as the tensor lives."""
-    return int(x.untyped_storage()._cdata)
 
 
 Look = Callable[[nn.Module, Argument], None]  # gets a module and its first argument

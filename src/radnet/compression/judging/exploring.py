@@ -31,6 +31,7 @@ from .code import lengths_in
 from .explored import Explored, Tried
 from .jumps import Norms, near_jump, norms_of, rows_of
 from .options import Outcome, vary
+from .repeating import bit_for_bit, changed_by_calls
 from .variations import ladder, may_be_many, mixtures, other_inputs, unusual_inputs
 
 #: rows with which a model is traced, if it takes the same way with them
@@ -143,7 +144,7 @@ class Explorer:
         """Refuse a model that does not give the same outputs twice."""
         first, second = (self.precision.run(self.copy, call).tensors for _ in range(2))
         if any(
-            name not in second or x.shape != second[name].shape or not torch.equal(_bits(x), _bits(second[name]))
+            name not in second or x.shape != second[name].shape or not bit_for_bit(x, second[name])
             for name, x in first.items()
         ):
             raise InvalidValue(
@@ -232,16 +233,11 @@ class Explorer:
         return len(tried.log)
 
     def _check_no_memory(self, given: Tried) -> None:
-        """Refuse a model that takes another way when it is called again, with what it kept of earlier calls."""
+        """Refuse a model that gives something else when it is called again, with what it kept of earlier calls."""
         if not given.ran.keeps:
             return
-        twin = Explorer(self.model, self.generator, self.precision)
-        why = ""
-        try:
-            same = all(twin.recorded(given.call, restore=False).log == given.log for _ in range(4))
-        except Exception as error:
-            same, why = False, f" ({type(error).__name__}: {error})"
-        if not same:
+        why = changed_by_calls(self.model, self.precision, given.call, given.ran, bit_for_bit)
+        if why is not None:
             raise InvalidValue(
                 f"{type(self.model).__name__}: what its forward does depends on what earlier calls left on it{why}, so "
                 "it is no function of its inputs; give the state as an argument. Nothing was changed"
@@ -340,9 +336,3 @@ class Explorer:
 def _origins(log: Log, tensors: Iterable[Tensor]) -> set[str]:
     """The paths of the modules that made these tensors; see `origins`."""
     return set().union(*(origins(log, step) for step in steps_in(log, tensors)))
-
-
-def _bits(x: Tensor) -> Tensor:
-    """Numbers that are equal exactly if the given ones are, NaN to NaN."""
-    x = torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
-    return torch.where(x.isnan(), torch.zeros_like(x), x) if x.is_floating_point() else x

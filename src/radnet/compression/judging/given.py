@@ -61,8 +61,10 @@ def check_inputs(call: Call) -> None:
             raise InvalidValue("an input is sparse, quantised or on the meta device; give ordinary tensors")
         if x.is_floating_point() and x.element_size() == 1:
             raise InvalidType(f"an input is {x.dtype}, in which nothing can be computed; give float16 or longer")
-        if (x.is_floating_point() or x.is_complex()) and not bool(x.isfinite().all()):
-            raise InvalidValue("the inputs hold NaN or infinite values; a certificate needs finite ones")
+    numbers = [x for x in call.tensors if x.is_floating_point() or x.is_complex()]
+    nothing_finite = any(x.numel() for x in numbers) and not any(bool(x.isfinite().any()) for x in numbers)
+    if nothing_finite or any(bool(x.isnan().any()) for x in numbers):  # infinities beside finite ones are a mask
+        raise InvalidValue("the inputs hold NaN or infinite values; a certificate needs finite ones")
     if all(x.ndim == 0 for x in call.tensors) or any(x.numel() == 0 for x in call.tensors[:1]):
         raise InvalidValue("a tensor of inputs with at least one row is needed")
 

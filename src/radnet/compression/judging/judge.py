@@ -23,6 +23,7 @@ from .comparing import Judge, gaps_of, of_call
 from .explored import Explored, Tried, shapes_tried
 from .exploring import Explorer, Nudges
 from .given import as_call, check_inputs, check_mode, does_not_run, undisturbed
+from .repeating import but_for_rounding, changed_by_calls
 from .variations import redrawn
 
 
@@ -30,7 +31,8 @@ def _nudges(weights: Callable[[Tensor], Tensor], precision: Precision) -> Nudges
     """Inputs and buffers of whole numbers (masks, positions, counts) are exact: forward may ask ``mask == 1``."""
 
     def given(value: Tensor) -> Tensor:
-        if value.is_floating_point() and not bool((value == value.round()).all()):
+        dense = value.is_floating_point() and value.layout == torch.strided
+        if dense and not bool((value == value.round()).all()):
             return weights(value)
         return as_float64(value) if precision.float64 else value.clone()
 
@@ -148,7 +150,10 @@ def _certificate(
     unseen = sorted(found.gaps.keys() - judging.seen) if judging.judged else []
     judging.failures += [f"{name} was never judged: a row was at a jump of an activation each time" for name in unseen]
     F = as_stored if as_stored is not None else run(copied(judging.original, torch.clone), given.call)
-    own = _in_own_dtype(judging, F, run(shipped, given.call), given)
+    G = run(shipped, given.call)
+    if given.ran.keeps or G.keeps:
+        judging.failures += _changed_by_calls(judging, given)
+    own = _in_own_dtype(judging, F, G, given)
     floats = [name for name, x in given.ran.tensors.items() if x.is_floating_point() or x.is_complex()]
     unit = torch.finfo(own.dtype).eps * own.scale if own.dtype.is_floating_point else 0.0
     return Certificate(
@@ -172,6 +177,13 @@ def _certificate(
         failures=tuple(judging.failures),
         limits=tuple(judging.limits),
     )
+
+
+def _changed_by_calls(judging: Judge, given: Tried) -> list[str]:
+    """What is wrong if the other model depends on earlier calls: the original does not."""
+    fresh = judging.precision.run(judging.small, given.call)
+    why = changed_by_calls(judging.small, judging.precision, given.call, fresh, but_for_rounding)
+    return [] if why is None else [f"the other model gives something else when it is called again{why}"]
 
 
 def _judge_another(judging: Judge, tried: Tried, at_jump: Tensor, failed: Tensor, broken: Tensor) -> None:

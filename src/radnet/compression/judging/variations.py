@@ -102,7 +102,7 @@ def redrawn(call: Call, index: Tensor, generator: torch.Generator, what: str) ->
     def move(x: Tensor) -> Tensor:
         if not x.is_floating_point() or not x.ndim:
             return x
-        size = x.abs().mean().clamp(min=torch.finfo(x.dtype).tiny)
+        size = x.abs().where(x.isfinite(), 0.0).mean().clamp(min=torch.finfo(x.dtype).tiny)
         return x + 0.1 * size * torch.randn(x.shape, generator=generator, device=generator.device).to(x)
 
     return dataclasses.replace(call.with_rows(index, what).mapped(move), what=what)

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, fx
 
-from ...modes import Argument
+from ...modes import Argument, storage_of
 from ..program import Step, Unknown, Value
 from ..reasons import Cause, Reason
-from ..recording import Writes, storage_of
+from ..recording import Writes
 
 CHANGED = Unknown(Cause(Reason.CHANGED))
 
@@ -70,7 +71,11 @@ class Watched(fx.Interpreter):
 
 
 def _place(x: object) -> Place | None:
-    return Place(storage_of(x), int(x.storage_offset()), tuple(x.shape), x.stride()) if isinstance(x, Tensor) else None
+    if not isinstance(x, Tensor):
+        return None
+    if x.layout != torch.strided or x.is_nested:  # it has no strides
+        return Place(storage_of(x), 0, (), ())
+    return Place(storage_of(x), int(x.storage_offset()), tuple(x.shape), x.stride())
 
 
 def _storages(x: object) -> Iterator[int]:

@@ -1,0 +1,276 @@
+"""What a model's forward can reach outside of the model, and fill: classes, globals, functions that remember results.
+
+A cache that hangs on a class, in a module or on a function (``functools.lru_cache``) outlives every copy of a model.
+While a copy runs in float64 it would be filled with float64 tensors, which the user's own model would find there later.
+So `untouched` puts back what such containers held, and has the functions forget.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from .modes import Argument
+from .threads import alone
+
+#: how far into containers, and objects in them, containers are looked for
+DEEPEST = 6
+#: containers with more entries than this are data, not caches; functions beyond so many are not read
+_LARGEST, _MOST = 10_000, 2_000
+_CONTAINERS = (list, dict, set, deque)
+_LIBRARIES = frozenset({"torch", "radnet", "numpy", *sys.stdlib_module_names})
+Namespace = dict[str, object]
+Held = tuple[Argument, Argument]  # a container, and a copy of what is in it
+
+
+# --- containers
+
+
+def contents(values: Iterable[object], own: Callable[[object], bool] = lambda value: True) -> list[Held]:
+    """The containers among these values and in objects there that are ``own``, with copies of what is in them."""
+    found: list[Held] = []
+    seen: set[int] = set()
+    todo: list[tuple[object, int]] = [(value, DEEPEST) for value in values]
+    while todo:
+        value, depth = todo.pop()
+        if id(value) in seen or not own(value):
+            continue
+        seen.add(id(value))
+        if isinstance(value, _CONTAINERS):
+            found.append((value, value.copy()))
+            inner: Iterable[object] = value.values() if isinstance(value, dict) else value
+        elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, Tensor | type):
+            found.append((vars(value), dict(vars(value))))
+            inner = vars(value).values()
+        else:
+            continue
+        if depth:
+            todo += [
+                (part, depth - 1) for part in inner if not isinstance(part, Tensor | nn.Module | int | float | str)
+            ]
+    return found
+
+
+def put_back(container: Argument, items: Argument) -> bool:
+    """Have a container hold these again; whether it held others. One that holds them is not touched."""
+    if isinstance(container, set):
+        same = container == items
+    elif isinstance(container, dict):
+        same = list(container) == list(items) and all(container[key] is x for key, x in items.items())
+    else:
+        same = len(container) == len(items) and all(x is y for x, y in zip(container, items, strict=True))
+    if not same and isinstance(container, dict):
+        for key in [key for key in container if key not in items]:  # another thread may read what stays
+            del container[key]
+        container.update(items)
+    if not same and (not isinstance(container, dict) or list(container) != list(items)):
+        container.clear()
+        container.update(items) if isinstance(container, dict | set) else container.extend(items)
+    return not same
+
+
+# --- what code names
+
+
+@dataclass
+class _Reach:
+    """What the code of a class, or of a function, leads to."""
+
+    classes: list[type] = field(default_factory=list)  # whose attributes are put back
+    names: list[tuple[Namespace, str]] = field(default_factory=list)  # globals that are values
+    values: list[object] = field(default_factory=list)  # in closures, and defaults of arguments
+    caches: list[Callable[[], object]] = field(default_factory=list)  # what has a function forget
+    followed: list[tuple[Namespace, str, object]] = field(default_factory=list)  # globals that lead further
+
+    @property
+    def current(self) -> bool:
+        """Whether the names that were followed still mean what they meant."""
+        return all(namespace.get(name) is value for namespace, name, value in self.followed)
+
+
+_reaches: weakref.WeakKeyDictionary[Argument, _Reach] = weakref.WeakKeyDictionary()
+
+
+def _reach(root: Argument) -> _Reach:
+    """What a class or a function leads to; looked up once, and again if a name means something else."""
+    found = _reaches.get(root)
+    if found is None or not found.current:
+        found = _reaches[root] = _Walk().of(root)
+    return found
+
+
+class _Walk:
+    """Reads code, from name to name."""
+
+    def __init__(self) -> None:
+        self.found = _Reach()
+        self.seen: set[int] = set()
+        self.todo: list[object] = []
+
+    def of(self, root: object) -> _Reach:
+        self.todo.append(root)
+        while self.todo and len(self.seen) < _MOST:
+            value = self.todo.pop()
+            if id(value) not in self.seen:
+                self.seen.add(id(value))
+                self._look(value)
+        return self.found
+
+    def _look(self, value: object) -> None:
+        clear = getattr(value, "cache_clear", None)
+        if callable(clear) and not isinstance(value, type):
+            self.found.caches.append(clear)
+            self.todo.append(getattr(value, "__wrapped__", None))
+        elif isinstance(value, staticmethod | classmethod | types.MethodType):
+            self.todo.append(value.__func__)
+        elif isinstance(value, property):
+            self.todo += [value.fget, value.fset]
+        elif isinstance(value, functools.partial):
+            self.todo += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, type) and _of_users(value):
+            self.found.classes.append(value)
+            self.todo += [*vars(value).values(), *value.__mro__[1:]]
+        elif isinstance(value, types.FunctionType) and _of_users(value):
+            self._read(value)
+
+    def _read(self, function: types.FunctionType) -> None:
+        names = set(_names(function.__code__))
+        self._look_up(function.__globals__, names)
+        given = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        for cell in function.__closure__ or ():
+            try:
+                given.append(cell.cell_contents)
+            except ValueError:  # it is empty still
+                continue
+        for value in given:
+            (self.found.values if _is_value(value) else self.todo).append(value)
+
+    def _look_up(self, namespace: Namespace, names: set[str]) -> None:
+        for name in names & namespace.keys():
+            value = namespace[name]
+            if isinstance(value, types.ModuleType):
+                if value.__name__.partition(".")[0] not in _LIBRARIES and id(value) not in self.seen:
+                    self.seen.add(id(value))
+                    self._look_up(vars(value), names)
+                    self.seen.discard(id(value))
+            elif _is_value(value):
+                self.found.names.append((namespace, name))
+            else:
+                self.found.followed.append((namespace, name, value))
+                self.todo.append(value)
+
+
+def _is_value(value: object) -> bool:
+    """Whether it is something that forward may put something else in the place of, or fill."""
+    return not callable(value) and not isinstance(value, nn.Module | types.ModuleType)
+
+
+def _of_users(value: type | types.FunctionType) -> bool:
+    return str(value.__module__).partition(".")[0] not in _LIBRARIES
+
+
+def _names(code: types.CodeType) -> Iterator[str]:
+    """The names that a function uses, and the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names(constant)
+
+
+# --- as it was
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[Callable[[], bool]]:
+    """Afterwards what forward can reach outside of the model holds what it held, and functions have forgotten.
+
+    They forget before, too: what they remember may be of another dtype. The value says whether anything is another now.
+    """
+    reaches = [_reach(root) for root in _roots(model)]
+    caches = {id(clear): clear for reach in reaches for clear in reach.caches}.values()
+    shared = bool(caches or _Kept(reaches).contents)
+    with alone() if shared else nullcontext():
+        kept = _Kept(reaches)
+        for clear in caches:
+            clear()
+        try:
+            yield lambda: kept.differ() or any(_remembers(clear) for clear in caches)
+        finally:
+            for clear in caches:
+                clear()
+            kept.put_back()
+
+
+def _roots(model: nn.Module) -> dict[Argument, None]:
+    """The classes of the modules, and the functions that stand on them: hooks, and what takes the place of methods."""
+    found: dict[Argument, None] = {}
+    for m in model.modules():
+        if _of_users(type(m)):
+            found[type(m)] = None
+        for value in (*vars(m).values(), *m._forward_hooks.values(), *m._forward_pre_hooks.values()):
+            if isinstance(value, types.FunctionType) and _of_users(value):
+                found[value] = None
+    return found
+
+
+def _remembers(clear: object) -> bool:
+    info = getattr(getattr(clear, "__self__", None), "cache_info", None)
+    return info is None or info().currsize > 0
+
+
+class _Kept:
+    """What is there before a run."""
+
+    def __init__(self, reaches: list[_Reach]) -> None:
+        classes = {cls: None for reach in reaches for cls in reach.classes}
+        self.classes = [(cls, _values_on(cls)) for cls in classes]
+        names = {(id(space), name): (space, name) for reach in reaches for space, name in reach.names}
+        self.names = [(space, name, space[name]) for space, name in names.values() if name in space]
+        values = [value for _, own in self.classes for value in own.values()]
+        values += [value for _, _, value in self.names] + [value for reach in reaches for value in reach.values]
+        self.contents = contents(values, _is_users)
+
+    def differ(self) -> bool:
+        """Whether anything is another."""
+        return (
+            any(_values_on(cls).keys() ^ own.keys() for cls, own in self.classes)
+            or any(vars(cls)[name] is not value for cls, own in self.classes for name, value in own.items())
+            or any(space.get(name) is not value for space, name, value in self.names)
+            or any(len(container) != len(items) for container, items in self.contents)
+        )
+
+    def put_back(self) -> None:
+        """Have everything as it was."""
+        for cls, own in self.classes:
+            for name in _values_on(cls).keys() - own.keys():
+                delattr(cls, name)
+            for name, value in own.items():
+                if vars(cls).get(name) is not value:
+                    setattr(cls, name, value)
+        for space, name, value in self.names:
+            if space.get(name) is not value:
+                space[name] = value
+        for container, items in self.contents:
+            put_back(container, items)
+
+
+def _values_on(cls: type) -> dict[str, object]:
+    """The attributes of a class that are no methods."""
+    return {
+        name: value
+        for name, value in vars(cls).items()
+        if not name.startswith("__") and _is_value(value) and not hasattr(value, "__get__")
+    }
+
+
+def _is_users(value: object) -> bool:
+    """Whether it is opened: a container that is no data, or an object of a class that is no library's."""
+    return len(value) <= _LARGEST if isinstance(value, _CONTAINERS) else _of_users(type(value))

@@ -1,0 +1,204 @@
+"""Models that keep what they have made: on themselves, on their class, in a module, in a function that remembers.
+
+`compress` leaves such a cache as it was, and takes a model for a function if what it gives does not depend on one.
+"""
+
+import copy
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+import radnet
+from trust_models import normal
+
+X = normal(6, 6, 4)
+TABLES = {}
+LAZY = None
+
+
+@functools.cache
+def positions(n, width):
+    return torch.sin(torch.arange(n, dtype=torch.float32)[:, None] * torch.arange(1, width + 1) / width)
+
+
+def from_a_dictionary(n):
+    if n not in TABLES:
+        TABLES[n] = torch.linspace(0, 1, n)[:, None]
+    return TABLES[n]
+
+
+def from_a_global(n):
+    global LAZY
+    if LAZY is None or len(LAZY) < n:
+        LAZY = torch.arange(float(n))[:, None]
+    return LAZY[:n]
+
+
+def from_a_default(n, made={}):  # noqa: B006
+    if n not in made:
+        made[n] = torch.linspace(0, 1, n)[:, None]
+    return made[n]
+
+
+class Base(nn.Module):
+    table, made = {}, []
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b, self.rho, self.mask = nn.Linear(4, 24), nn.Linear(24, 3), radnet.Squash(), None
+
+    def forward(self, x):
+        return self.b(self.rho(self.a(x))) * self.factor(x)
+
+
+class Remembered(Base):
+    def factor(self, x):
+        return positions(x.shape[1], 3)
+
+
+class OnTheClass(Base):
+    def factor(self, x):
+        n = x.shape[1]
+        if n not in self.table:
+            self.table[n] = torch.linspace(0, 1, n)[:, None]
+            self.made.append(n)
+        return self.table[n]
+
+
+class InAModule(Base):
+    def factor(self, x):
+        return from_a_dictionary(x.shape[1])
+
+
+class InAGlobal(Base):
+    def factor(self, x):
+        return from_a_global(x.shape[1])
+
+
+class InADefault(Base):
+    def factor(self, x):
+        return from_a_default(x.shape[1])
+
+
+class InAClosure(Base):
+    def __init__(self):
+        super().__init__()
+        made = {}
+
+        def factor(x):
+            return made.setdefault(x.shape[1], torch.linspace(0, 1, x.shape[1])[:, None])
+
+        self.factor = factor
+
+
+@pytest.mark.parametrize("cls", [Remembered, OnTheClass, InAModule, InAGlobal, InADefault, InAClosure])
+def test_a_cache_outside_of_the_model_is_as_it_was(cls):
+    model = cls().eval()
+    wanted = model(X)
+    before = copy.copy(TABLES), copy.copy(Base.table), copy.copy(Base.made), LAZY
+    assert radnet.compress(model, X).certificate.lossless
+    assert before[0] == TABLES
+    assert before[1] == Base.table
+    assert before[2] == Base.made
+    assert before[3] is LAZY
+    assert torch.equal(model(X), wanted)
+    for length in (5, 6, 7, 9, 13):
+        assert model(normal(2, length, 4)).dtype == torch.float32
+
+
+def test_a_function_of_another_meaning_is_looked_up_again(monkeypatch):
+    model = Remembered().eval()
+    assert radnet.compress(model, X).certificate.lossless
+
+    @functools.cache
+    def other(n, width):
+        return torch.ones(n, width)
+
+    monkeypatch.setitem(globals(), "positions", other)
+    assert radnet.compress(model, X).certificate.lossless
+    assert other.cache_info().currsize == 0
+
+
+class Mask(Base):
+    """Made at the first call and kept."""
+
+    def forward(self, x):
+        y, n = self.b(self.rho(self.a(x))), x.shape[1]
+        if self.mask is None or len(self.mask) < n:
+            self.mask = torch.ones(n, n).tril()
+        return (self.mask[:n, :n].to(y.dtype) / n) @ y
+
+
+class Statistics(Base):
+    """Of the inputs of the first call."""
+
+    def forward(self, x):
+        if self.mask is None:
+            self.mask = x.mean(0)
+        return self.b(self.rho(self.a(x - self.mask)))
+
+
+class StatisticsOnTheClass(Base):
+    def forward(self, x):
+        mean = self.table.setdefault("mean", x.mean((0, 1)))
+        return self.b(self.rho(self.a(x - mean)))
+
+
+class LongestSoFar(Base):
+    """What it gives depends on the longest inputs there were."""
+
+    def forward(self, x):
+        if self.mask is None or len(self.mask) < x.shape[1]:
+            self.mask = torch.linspace(0, 1, x.shape[1])[:, None]
+        return self.b(self.rho(self.a(x))) * self.mask[: x.shape[1]]
+
+
+class OtherLayersLater(Base):
+    """The same function at every call, by other layers from the second one on."""
+
+    def __init__(self):
+        super().__init__()
+        self.c = copy.deepcopy(self.b)
+
+    def forward(self, x):
+        last, self.mask = (self.b if self.mask is None else self.c), 1
+        return last(self.rho(self.a(x)))
+
+
+def test_a_mask_that_is_made_at_the_first_call_is_no_matter():
+    model = Mask().eval()
+    small = radnet.compress(model, X)
+    assert small.certificate.lossless
+    assert small.network.a.out_features == 5
+    assert model.mask is None
+    for x in (X, normal(2, 9, 4), X):
+        torch.testing.assert_close(small.network(x), model(x))
+
+
+@pytest.mark.parametrize("cls", [Statistics, StatisticsOnTheClass, LongestSoFar])
+def test_what_depends_on_earlier_calls_is_refused(cls):
+    with pytest.raises(radnet.RadNetError, match=f"^{cls.__name__}: what its forward does depends on what earlier"):
+        radnet.compress(cls().eval(), X)
+    assert Base.table.keys() <= {6, 5, 7, 9, 13}
+
+
+def test_layers_that_only_later_calls_use_are_judged_as_well():
+    with pytest.raises(radnet.RadNetError, match="when it is called again"):
+        radnet.compress(OtherLayersLater().eval(), X)
+
+
+def test_verify_sees_a_second_model_that_is_another_function_later():
+    class Later(Base):
+        def forward(self, x):
+            self.mask = 1 if self.mask is None else self.mask + 1
+            return self.b(self.rho(self.a(x))) + (1.0 if self.mask > 3 else 0.0)
+
+    class Always(Base):
+        def forward(self, x):
+            return self.b(self.rho(self.a(x)))
+
+    assert radnet.verify(Always().eval(), Always().eval(), X).lossless
+    assert not radnet.verify(Always().eval(), Later().eval(), X).lossless
