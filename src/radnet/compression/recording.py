@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -81,7 +82,8 @@ class Recorder(Mode):
         self.log.append((name, tuple(self._seen(x, sized) for x in operands)))
         for x in _tensors(out):
             x._radnet_step = (self, len(self.log), storage_of(x))  # type: ignore[attr-defined]
-            self.made += x.numel()
+            with torch._C.DisableTorchFunction():  # it is not forward that asks
+                self.made += x.numel()
 
     def mute(self, inside: tuple[str, str] | None) -> None:
         """The next operation belongs to a call of a module that is one entry, by its path and a key; or to none."""
