@@ -231,12 +231,13 @@ class Static(Chooses):
         return self.b(h if self.plain(output) else h.abs())
 
 
+INFINITE, HUGE, UNKNOWN = float("inf"), 10**400, float("nan")
 POSITIVE, CHOICES = "positive", {"positive": torch.relu, "absolute": torch.abs}
 
 
 class Global(Chooses):
-    def forward(self, x, output="logits"):
-        h = self.rho(self.a(x))
+    def forward(self, x, output="logits", most=1.0, count=2):
+        h = self.rho(self.a(x)) * float(most not in (INFINITE, UNKNOWN) and count != HUGE)
         return self.b(torch.relu(h)) if output == POSITIVE else self.b(h)
 
 
@@ -261,7 +262,7 @@ class Object(Chooses):
 
 
 def is_kept(model, given, *args, **kwargs):
-    """Whether the small model, which is smaller in sum, is the original at the given and at the other arguments."""
+    """Whether the small model is the original, at the given and at the other arguments."""
     model = model.double().eval()
     c = radnet.compress(model, given)
     pairs = [(c.network(*given), model(*given)), (c.network(*args, **kwargs), model(*args, **kwargs))]
@@ -309,7 +310,7 @@ LABELS = torch.arange(20) % 10
         (lambda self, y: self.table(y), LABELS),
         (lambda self, y: self.table(y), torch.tensor(7)),
         (lambda self, y: nn.functional.one_hot(y, 48).double(), LABELS),
-        (lambda self, y: self.i(y[0]) + self.i(y[1]), (normal(20, 4), normal(20, 4, seed=1))),
+        (lambda self, y: (lambda u, v: self.i(u) + self.i(v))(*y), (normal(20, 4), normal(20, 4, seed=1))),
         (lambda self, y: sum(self.i(v) for v in y.values()), {"u": normal(20, 4)}),
         (lambda self, y: self.i(y["u"]), {"u": normal(20, 4)}),
     ],
@@ -414,8 +415,8 @@ class Flags(Chooses):
 
 
 class WordAndFlag(Chooses):
-    def forward(self, x, output="logits", raw=False, scale=1.0):
-        h = self.rho(self.a(x)) * scale
+    def forward(self, x, output="logits", raw=False):
+        h = self.rho(self.a(x))
         return self.b(h.abs() if raw and output == "positive" else h)
 
 

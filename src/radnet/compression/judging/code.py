@@ -10,7 +10,6 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-import math
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -28,6 +27,8 @@ MOST_KEYS, MOST_ATTRIBUTES = 32, 16
 MOST_FUNCTIONS, DEEPEST = 400, 4
 #: the longest length that is tried because a number says so
 LONGEST = 2**12
+#: numbers beyond, such as infinity, are not tried
+LARGEST = 2.0**62
 _OTHERS = frozenset({"torch", "radnet", "numpy", *sys.stdlib_module_names})
 
 
@@ -47,7 +48,7 @@ def constants_of(model: nn.Module) -> Constants:
         for c in (*_in_code(function.__code__), *_in_globals(function)):
             if isinstance(c, str) and 0 < len(c) <= LONGEST_WORD and c != function.__doc__:
                 words[c] = None
-            elif isinstance(c, int | float) and not isinstance(c, bool) and math.isfinite(c):
+            elif isinstance(c, int | float) and not isinstance(c, bool) and abs(c) < LARGEST:
                 numbers[c] = None
     telling = sorted(words, key=lambda word: " " in word)  # messages of errors last
     return Constants(
