@@ -148,6 +148,18 @@ def _out_features(self, x):
     return self.b(self.rho(self.a(x)) * self.a.out_features**-0.5)
 
 
+def _another_kind_of_layer(self, x):
+    return self.b(self.rho(self.a(x)) * (getattr(self.a, "out_channels", None) or self.a.out_features) ** -0.5)
+
+
+def _length_of_a_weight(self, x):
+    return self.b(self.rho(self.a(x)) / len(self.a.weight))
+
+
+def _shape_of_a_weight(self, x):
+    return self.b(self.rho(self.a(x)) / self.a.weight.shape[0])
+
+
 def _normalises_its_input(self, x):
     return self.b(self.rho(self.a(x.sub_(0.5).div_(0.25))))
 
@@ -520,6 +532,9 @@ MODELS = [
     Odd("zeros of 16 rows", by(_starts_with_zeros, q=linear(48, 48)), None),
     Odd("a norm under two names", Alias, None),
     Odd("out_features", by(_out_features), None),
+    Odd("out_channels, if there are any", by(_another_kind_of_layer), None),
+    Odd("the length of a weight", by(_length_of_a_weight), None),
+    Odd("the shape of a weight", by(_shape_of_a_weight), None),
     Odd("an input normalised in place", by(_normalises_its_input), None),
     Odd("no parameters", lambda: S(radnet.Squash()), r"parameter|nothing|layer"),
     Odd("nothing at all", lambda: S(), r"parameter|nothing|layer"),

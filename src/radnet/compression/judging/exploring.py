@@ -144,6 +144,7 @@ class Explorer:
         sides = [x for name, x in given.ran.tensors.items() if not name.startswith("output")]
         found.kept = set().union(*(origins(given.log, step) for step in steps_in(given.log, sides)))
         found.asked = self._asked_sizes(found.base)
+        self._add_told(found.asked, outside.told)
         found.logs.append(given.log)
         for other in self._others(call, found.base, data, arguments) if exact else ():
             self._try(found, other)
@@ -317,6 +318,13 @@ class Explorer:
         except Exception:
             return call
 
+    def _add_told(self, asked: dict[str, set[str]], told: Sequence[Tensor]) -> None:
+        """Sizes of layers that forward reads off their weights: ``len(self.a.weight)``."""
+        shapes = {id(x) for x in told}
+        for path, m in self.copy.named_modules():
+            if has_sizes(m) and any(id(p) in shapes for p in m.parameters(recurse=False)):
+                asked.setdefault(path, set()).update(name for name in _SIZES if name in vars(m))
+
     def _asked_sizes(self, call: Call) -> dict[str, set[str]]:
         """The sizes of layers that the model's own forward reads: they must not change."""
         layers = {path: m for path, m in self.copy.named_modules() if has_sizes(m)}
@@ -345,6 +353,8 @@ def _watching(layers: dict[str, nn.Module]) -> Iterator[dict[str, set[str]]]:
 def _watched_class(cls: type, path: str, asked: dict[str, set[str]]) -> type:
     def watched(name: str) -> property:
         def read(m: nn.Module) -> object:
+            if name not in vars(m):
+                raise AttributeError(f"{type(m).__name__!r} object has no attribute {name!r}")
             if not sys._getframe(1).f_code.co_filename.startswith(_OURS):  # a RadNet checks its inputs
                 asked.setdefault(path, set()).add(name)
             return vars(m)[name]

@@ -20,7 +20,7 @@ from ...threads import quietly, tracing
 from ..operations import layer_of_aten, operation_of_aten, operation_of_module, whole_module
 from ..operations.embedding import Parameter
 from ..operations.ends import Input, Output
-from ..program import FunctionCall, Operation, Step, Unknown, values_in
+from ..program import FunctionCall, Operation, Step, Unknown, asks_for_kind, values_in
 from ..reasons import Cause, Reason
 from ..recording import Recorder
 from .fx import Traced, fitted, whole_modules
@@ -131,7 +131,7 @@ class _Reader:
         if node.name not in self.states:
             return Step(Input(), node.name, (), self.ran.value(node))
         plain = [user for user in node.users if self._layer(user) is None and user not in self.calls]
-        if not plain:
+        if all(asks_for_kind(user, node) for user in plain):
             return None
         path = self.states[node.name]
         return Step(Parameter(), path, (), self.ran.value(node), path)

@@ -30,7 +30,7 @@ from ...threads import quietly, tracing
 from ..operations import known_module, operation_of_function, operation_of_module, whole_module
 from ..operations.embedding import Parameter
 from ..operations.ends import Input, Output
-from ..program import FunctionCall, Operation, Step, Unknown, Value, values_in
+from ..program import FunctionCall, Operation, Step, Unknown, Value, asks_for_kind, values_in
 from ..reasons import Cause, Reason
 from ..recording import Log, Recorder
 from ..trust import has_hooks, is_trusted
@@ -190,7 +190,7 @@ def _erase(graph: fx.Graph, node: fx.Node) -> None:
 
 def _steps(module: fx.GraphModule, ran: Watched, sides: Mapping[str, fx.Node]) -> Iterator[Step]:
     def describe(node: fx.Node, now: Values) -> Step | None:
-        if node.op == "get_attr" and not node.users:
+        if node.op == "get_attr" and all(asks_for_kind(user, node) for user in node.users):
             return None
         operation, name, path = _described(module, node, ran)
         call = FunctionCall.of(node, ran.results)
