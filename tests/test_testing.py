@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import radnet
-from radnet.compression.judging.exploring import near_jump, norms_of
+from radnet.compression.judging.jumps import near_jump, norms_of
 from radnet.testing import (
     assert_commutes_with_rotations,
     assert_same_function,

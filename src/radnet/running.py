@@ -217,7 +217,19 @@ def run(
                 found[name] = value.detach().clone()
                 vars(found[name]).update(vars(value))  # what a mode has noted on it
         keeps = changed_outside() or _plain(model) != plain or any(not name.startswith("output") for name in found)
-    return Ran(found, keeps)
+    return Ran(dict(_ordinary(found)), keeps)
+
+
+def _ordinary(found: dict[str, Argument]) -> Iterator[tuple[str, Argument]]:
+    """Sparse tensors with their zeros, nested ones as their parts: what can be compared."""
+    for name, x in found.items():
+        if not isinstance(x, Tensor) or (x.layout == torch.strided and not x.is_nested):
+            yield name, x
+            continue
+        parts = {f"{name}[{k}]": part for k, part in enumerate(x.unbind())} if x.is_nested else {name: x.to_dense()}
+        for part in parts.values():
+            vars(part).update(vars(x))  # what a mode has noted on it
+        yield from parts.items()
 
 
 @contextlib.contextmanager

@@ -258,6 +258,46 @@ def _attends_as_told(self, x, mask):
     return torch.softmax(y @ y.mT + mask, -1) @ y
 
 
+class Closes(nn.Module):
+    """A function on it closes over the model, so that of a copy uses the layers of the original."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.rho = nn.Linear(3, 48), nn.Linear(48, 2), nn.Linear(3, 2), radnet.Squash()
+        self.skip = lambda x: self.c(x)
+
+    def forward(self, x):
+        return self.b(self.rho(self.a(x))) + self.skip(x)
+
+
+def _sparse_between(self, x):
+    h = self.rho(self.a(x))
+    return self.b(torch.sparse.mm(torch.eye(len(x), dtype=x.dtype).to_sparse(), h))
+
+
+def _gives_a_sparse_one(self, x):
+    return self.b(self.rho(self.a(x))).to_sparse()
+
+
+def _gives_a_jagged_one(self, x):
+    return torch.nested.nested_tensor([*self.b(self.rho(self.a(x)))], layout=torch.jagged)
+
+
+def _by_vmap(self, x):
+    return torch.func.vmap(lambda v: self.b(self.rho(self.a(v))))(x)
+
+
+def _jacobians(self, x):
+    return torch.func.vmap(torch.func.jacrev(lambda v: self.b(self.rho(self.a(v)))))(x)
+
+
+def _packed(self, x):
+    lengths = torch.arange(len(x)) % 3 + 1
+    h = self.rho(self.a(x)).unsqueeze(1).expand(-1, 3, -1)
+    packed = nn.utils.rnn.pack_padded_sequence(h, lengths, batch_first=True, enforce_sorted=False)
+    return self.b(self.g(packed)[1][0])
+
+
 class Alias(nn.Module):
     """A norm without parameters under two names."""
 
@@ -561,6 +601,13 @@ MODELS = [
     Odd("a deep copy that is itself", lambda: Returns(*small()), r"copied|copy"),
     Odd("a deep copy that is refused", lambda: Uncopied(*small()), r"copied|copy"),
     Odd("dictionaries and lists", by(_by_dictionaries, **BOXES), None),
+    Odd("a function that closes over the model", Closes, r"Closes: a copy of it uses c\.\w+ of the model that it was"),
+    Odd("sparse in between", by(_sparse_between), None),
+    Odd("forward gives a sparse tensor", by(_gives_a_sparse_one), None),
+    Odd("forward gives a jagged tensor", by(_gives_a_jagged_one), r"cannot be traced"),
+    Odd("vmap", by(_by_vmap), None),
+    Odd("Jacobians", by(_jacobians), r"cannot be traced"),
+    Odd("packed sequences", by(_packed, g=lambda: nn.GRU(48, 48, batch_first=True)), r"cannot be traced"),
     Odd("DataParallel", lambda: nn.DataParallel(small()), r"DataParallel"),
     Odd("scripted", scripted, r"script"),
     Odd("traced by torch.jit", traced, r"script|trace"),

@@ -51,10 +51,16 @@ Log = list[tuple[str, tuple[Hashable, ...]]]  # an entry: the name of an operati
 
 
 class Recorder(Mode):
-    """Notes every operation that runs: its name, who made its operands, its other arguments."""
+    """Notes every operation that runs: its name, who made its operands, its other arguments.
 
-    def __init__(self, model: nn.Module) -> None:
+    With ``original``, the model that this one is a copy of, also which parameters of that are used.
+    """
+
+    def __init__(self, model: nn.Module, original: nn.Module | None = None) -> None:
         super().__init__()
+        others = () if original is None else original.named_parameters()
+        self.foreign = {storage_of(p): name for name, p in others}
+        self.met: set[str] = set()  # parameters of the original that were used
         self.names = {storage_of(p): name for name, p in model.named_parameters()}
         self.log: Log = []
         self.written: set[str] = set()  # parameters that were written into
@@ -126,6 +132,8 @@ class Recorder(Mode):
         if isinstance(x, Tensor):
             if storage_of(x) in self.names:
                 return self.names[storage_of(x)]
+            if storage_of(x) in self.foreign:
+                self.met.add(self.foreign[storage_of(x)])
             run, step, storage = getattr(x, "_radnet_step", (None, None, None))
             if run is self and storage != storage_of(x):  # somebody has given it other memory meanwhile
                 self.outside.add("data")

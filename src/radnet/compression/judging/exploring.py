@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from ... import __file__ as radnet_file
 from ...activations import RadialActivation
 from ...errors import InvalidValue
-from ...measuring import DRAWS, TIMES_CONDITIONING, ULPS
-from ...rescaling import block_sizes
+from ...measuring import DRAWS, TIMES_CONDITIONING
 from ...running import Call, Precision, Ran, copied
 from ..operations import has_sizes
 from ..recording import Log, Outside, Recorder, essence, loops, origins, steps_in
 from ..tracing.fx import whole_modules
+from .jumps import near_jump, norms_of, rows_of
 from .repeating import bit_for_bit, changed_by_calls
 from .variations import (
     LADDER,
@@ -256,6 +256,12 @@ class Explorer:
         """Run a call on the copy; raises whatever the model raises."""
         recorder, ran, norms = self._watched(self.copy, call, gradients=gradients, restore=restore)
         self._refuse_outside(recorder.outside)
+        if recorder.met:
+            raise InvalidValue(
+                f"{type(self.model).__name__}: a copy of it uses {min(recorder.met)} of the model that it was made "
+                "from, so a function that stands on it closes over that model; make it a method, or take the layers "
+                "as arguments. Nothing was changed"
+            )
         if recorder.written:
             raise InvalidValue(
                 f"{type(self.model).__name__}: its forward writes into its parameter {sorted(recorder.written)[0]}, so "
@@ -264,12 +270,12 @@ class Explorer:
         at_jump = torch.zeros(call.rows, dtype=torch.bool)
         for rho, r in norms:
             if len(r) == call.rows:
-                at_jump |= _rows(near_jump(rho, r))
+                at_jump |= rows_of(near_jump(rho, r))
         return Tried(call, ran, at_jump, recorder.log)
 
     def _watched(self, model: nn.Module, call: Call, **options: bool) -> tuple[Recorder, Ran, list[Norms]]:
         """Run a call, record it, and note the norms that arrive at activations whose profile jumps."""
-        recorder = Recorder(model)
+        recorder = Recorder(model, self.model)
         norms: list[Norms] = []
 
         def look(m: nn.Module, v: object) -> None:
@@ -297,7 +303,7 @@ class Explorer:
         at_jump = tried.at_jump.clone()
         for (rho, r), most in zip(norms, moved, strict=True):
             if len(r) == call.rows:
-                at_jump |= _rows(near_jump(rho, r, TIMES_CONDITIONING * most))
+                at_jump |= rows_of(near_jump(rho, r, TIMES_CONDITIONING * most))
         return tried._replace(at_jump=at_jump)
 
     def _refuse_outside(self, found: set[str]) -> None:
@@ -367,29 +373,3 @@ def _watched_class(cls: type, path: str, asked: dict[str, set[str]]) -> type:
 def shapes_tried(found: Explored) -> Sequence[str]:
     """What the calls were, in words."""
     return tuple(dict.fromkeys(tried.call.what for tried in found.others))
-
-
-def norms_of(rho: RadialActivation, v: Tensor) -> Tensor:
-    """The norms of the vectors that an activation rescales, block by block."""
-    sizes = block_sizes(rho.blocks or 1, v.shape[rho.dim])
-    parts = [torch.linalg.vector_norm(part, dim=rho.dim, keepdim=True) for part in v.split(sizes, rho.dim)]
-    return torch.cat(parts, dim=rho.dim)
-
-
-def near_jump(rho: RadialActivation, r: Tensor, margin: Tensor | float = 0.0) -> Tensor:
-    """Which norms are within 64 eps, and a margin, of a jump of the profile.
-
-    >>> from radnet.activations import StepReLU
-    >>> near_jump(StepReLU(), torch.tensor([1.0, 1.1, 1.2]), torch.tensor([0.0, 0.0, 0.3]))
-    tensor([ True, False,  True])
-    """
-    t = 0.0 if rho.shift is None else float(rho.shift)
-    rounding = ULPS * torch.finfo(r.dtype).eps
-    near = torch.zeros_like(r, dtype=torch.bool)
-    for jump in rho.jumps:
-        near |= (r - t - jump).abs() <= margin + rounding * max(1.0, abs(t + jump), abs(t))
-    return near
-
-
-def _rows(near: Tensor) -> Tensor:
-    return near.reshape(len(near), -1).any(dim=1).cpu()

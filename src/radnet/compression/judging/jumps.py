@@ -1,0 +1,37 @@
+"""Where activations jump: the norms that arrive there, and which of them are too near a jump to be told apart."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...activations import RadialActivation
+from ...measuring import ULPS
+from ...rescaling import block_sizes
+
+
+def norms_of(rho: RadialActivation, v: Tensor) -> Tensor:
+    """The norms of the vectors that an activation rescales, block by block."""
+    sizes = block_sizes(rho.blocks or 1, v.shape[rho.dim])
+    parts = [torch.linalg.vector_norm(part, dim=rho.dim, keepdim=True) for part in v.split(sizes, rho.dim)]
+    return torch.cat(parts, dim=rho.dim)
+
+
+def near_jump(rho: RadialActivation, r: Tensor, margin: Tensor | float = 0.0) -> Tensor:
+    """Which norms are within 64 eps, and a margin, of a jump of the profile.
+
+    >>> from radnet.activations import StepReLU
+    >>> near_jump(StepReLU(), torch.tensor([1.0, 1.1, 1.2]), torch.tensor([0.0, 0.0, 0.3]))
+    tensor([ True, False,  True])
+    """
+    t = 0.0 if rho.shift is None else float(rho.shift)
+    rounding = ULPS * torch.finfo(r.dtype).eps
+    near = torch.zeros_like(r, dtype=torch.bool)
+    for jump in rho.jumps:
+        near |= (r - t - jump).abs() <= margin + rounding * max(1.0, abs(t + jump), abs(t))
+    return near
+
+
+def rows_of(near: Tensor) -> Tensor:
+    """The rows in which something is near."""
+    return near.reshape(len(near), -1).any(dim=1).cpu()
