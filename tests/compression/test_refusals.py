@@ -441,6 +441,13 @@ def scripted():
         return torch.jit.script(S(nn.Linear(3, 48), nn.Linear(48, 2)))
 
 
+def partly_scripted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        part = torch.jit.script(S(nn.Linear(48, 48), nn.BatchNorm1d(48), nn.ReLU()).eval())
+    return S(nn.Linear(3, 48), radnet.Squash(), part, nn.Linear(48, 48), radnet.Squash(), nn.Linear(48, 2))
+
+
 def traced():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -610,6 +617,7 @@ MODELS = [
     Odd("packed sequences", by(_packed, g=lambda: nn.GRU(48, 48, batch_first=True)), r"cannot be traced"),
     Odd("DataParallel", lambda: nn.DataParallel(small()), r"DataParallel"),
     Odd("scripted", scripted, r"script"),
+    Odd("partly scripted", partly_scripted, None),
     Odd("traced by torch.jit", traced, r"script|trace"),
     Odd("compiled", lambda: torch.compile(small()), r"_orig_mod"),
     Odd("a graph module", lambda: torch.fx.symbolic_trace(S(nn.Linear(3, 48), nn.Linear(48, 2))), None),

@@ -178,6 +178,8 @@ class ModelTracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module is one step."""
+        if isinstance(m, torch.jit.ScriptModule):
+            return True
         return m in self.whole or super().is_leaf_module(m, module_qualified_name)
 
 
