@@ -7,6 +7,7 @@ import contextlib
 import copy
 import dataclasses
 import io
+import logging
 import re
 import resource
 import threading
@@ -855,6 +856,26 @@ def test_a_wide_input_costs_no_square_matrix():
         c = radnet.compress(model, x)
     assert c.certificate.lossless
     same_function(model, c.network, x)
+
+
+def _by_experts(self, x):
+    h, best = self.rho(self.a(x)), self.g(x).argmax(-1)
+    out = torch.zeros_like(h)
+    for i, layer in enumerate(self.layers):
+        mine = best == i
+        out[mine] = layer(h[mine])
+    return self.b(out) if bool(out.sum() > 0) else -self.b(out)
+
+
+def test_torch_export_prints_nothing(capfd):
+    parts = {"g": linear(3, 2), "layers": lambda: nn.ModuleList(nn.Linear(48, 48) for _ in range(2))}
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    before = list(logger.filters)
+    with pytest.raises(radnet.RadNetError, match="nor can torch.export"):
+        radnet.compress(by(_by_experts, **parts)().eval(), X)
+    assert capfd.readouterr() == ("", "")
+    assert logger.filters == before
+    assert "print" not in vars(torch.export._trace)
 
 
 def test_an_interrupt_is_not_held_up():

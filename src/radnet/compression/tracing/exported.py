@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...modes import Argument, Float64
 from ...running import Call, as_float64, restored
-from ...threads import quietly, tracing
+from ...threads import silently, tracing
 from ..operations import layer_of_aten, operation_of_aten, operation_of_module, whole_module
 from ..operations.embedding import Parameter
 from ..operations.ends import Input, Output
@@ -44,7 +44,7 @@ def export_recorded(model: nn.Module, inputs: Sequence[Argument] | Call, wide: n
         The copy whose modules the steps are to name; the model itself by default.
     """
     call = (inputs if isinstance(inputs, Call) else Call(tuple(inputs))).mapped(lambda x: x.detach().clone())
-    with tracing(), quietly(), torch.no_grad(), restored(model), as_one_operation(model) as activations:
+    with tracing(), silently(), torch.no_grad(), restored(model), as_one_operation(model) as activations:
         program = torch.export.export(model, call.args, dict(call.kwargs), strict=False)
     put_back(program.graph, activations)
     ran = Watched(program.graph_module)
