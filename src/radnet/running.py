@@ -84,7 +84,7 @@ def copied(
     """
     memo: dict[int, Argument] = {}
     kept = []  # ids are only good as long as their objects live
-    for m in model.modules():
+    for m in _outside_scripts(model):
         for p in m._parameters.values():
             if p is not None and id(p) not in memo and type(p) is nn.Parameter:
                 memo[id(p)] = nn.Parameter(_changed(p, change), requires_grad=p.requires_grad)
@@ -95,7 +95,21 @@ def copied(
             if isinstance(value, Tensor) and value.grad_fn is not None and id(value) not in memo:
                 memo[id(value)] = _changed(value, change)
                 kept.append(value)
-    return _deep_copy(model, memo)
+    twin = _deep_copy(model, memo)
+    _change_scripts(twin, change)
+    return twin
+
+
+def _outside_scripts(model: nn.Module) -> list[nn.Module]:
+    """The modules that are no TorchScript: what those show of themselves is made anew every time."""
+    return [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]
+
+
+def _change_scripts(twin: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
+    """Change the tensors of TorchScript parts, which copy themselves."""
+    scripts = [m for m in twin.modules() if isinstance(m, torch.jit.ScriptModule)]
+    for x in {storage_of(x): x for m in scripts for x in (*m.parameters(), *m.buffers())}.values():
+        x.data = _changed(x, change)
 
 
 def with_same_parameters(model: nn.Module) -> Argument:
@@ -220,7 +234,19 @@ def run(
                 found[name] = value.detach().clone()
                 vars(found[name]).update(vars(value))  # what a mode has noted on it
         keeps = changed_outside() or _plain(model) != plain or any(not name.startswith("output") for name in found)
-    return Ran(found, keeps)
+    return Ran(dict(_ordinary(found)), keeps)
+
+
+def _ordinary(found: dict[str, Argument]) -> Iterator[tuple[str, Argument]]:
+    """Sparse tensors with their zeros, nested ones as their parts: what can be compared."""
+    for name, x in found.items():
+        if not isinstance(x, Tensor) or (x.layout == torch.strided and not x.is_nested):
+            yield name, x
+            continue
+        parts = {f"{name}[{k}]": part for k, part in enumerate(x.unbind())} if x.is_nested else {name: x.to_dense()}
+        for part in parts.values():
+            vars(part).update(vars(x))  # what a mode has noted on it
+        yield from parts.items()
 
 
 @contextlib.contextmanager
@@ -242,8 +268,7 @@ def restored(model: nn.Module) -> Iterator[Callable[[], bool]]:
 
     The value says whether anything outside of the model is another now.
     """
-    parts = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]  # of those only the buffers
-    kept = [(m, dict(vars(m)), dict(m._buffers), contents(_own(m))) for m in parts]
+    kept = [(m, dict(vars(m)), dict(m._buffers), contents(_own(m))) for m in _outside_scripts(model)]
     buffers = [(b, b.detach().clone(), b._version) for b in model.buffers()]
     try:
         with untouched(model) as changed:

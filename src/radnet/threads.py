@@ -9,6 +9,7 @@ that traces alone.
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -33,6 +34,35 @@ def quietly() -> Iterator[None]:
     with _ALONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def silently() -> Iterator[None]:
+    """No warnings, and nothing that torch logs or prints in this thread: torch.export shows the graphs it fails at.
+
+    >>> import logging
+    >>> with silently():
+    ...     logging.getLogger("torch.export").error("not shown")
+    """
+    from torch.export import _trace  # takes its time, and only who exports needs it
+
+    here = threading.get_ident()
+
+    def elsewhere(record: logging.LogRecord) -> bool:
+        return record.thread != here
+
+    with quietly():
+        names = [name for name in list(logging.root.manager.loggerDict) if name.startswith("torch")]
+        loggers = [logging.getLogger(name) for name in names if name != "torch.__trace"]  # which writes files, if asked
+        for logger in loggers:
+            logger.addFilter(elsewhere)
+        vars(_trace)["print"] = lambda *args, **kwargs: None
+        try:
+            yield
+        finally:
+            del vars(_trace)["print"]
+            for logger in loggers:
+                logger.removeFilter(elsewhere)
 
 
 @contextmanager

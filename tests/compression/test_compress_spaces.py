@@ -794,3 +794,32 @@ def test_a_transposed_convolution_of_an_unbatched_input_writes_rows():
     assert c.certificate.lossless
     assert c.network[0].out_channels == 8
     assert torch.allclose(c.network(normal(2, 7)), model(normal(2, 7)), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("by_export", [False, True], ids=["torch.fx", "torch.export"])
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda h, w: h.to(w.dtype),
+        lambda h, w: h.to(w.device),
+        lambda h, w: h.to(w),
+        lambda h, w: h.type_as(w),
+        lambda h, w: h.to(dtype=w.dtype, device=w.device),
+    ],
+    ids=["dtype", "device", "to", "type_as", "both"],
+)
+def test_to_ask_a_weight_for_its_dtype_is_no_use_of_it(convert, by_export):
+    class Converts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c, self.rho = nn.Linear(4, 24), nn.Linear(24, 24), nn.Linear(24, 3), radnet.Squash()
+
+        def forward(self, x):
+            if by_export and x.ndim != 2:
+                raise ValueError("rows, please")
+            return self.c(self.rho(self.b(convert(self.rho(self.a(x)), self.b.weight))))
+
+    torch.manual_seed(0)
+    small = radnet.compress(Converts().eval(), torch.randn(8, 4))
+    assert small.traced_by == ("torch.export" if by_export else "torch.fx")
+    assert [space.after for space in small.spaces] == [5, 6, 3]

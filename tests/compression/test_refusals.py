@@ -7,6 +7,7 @@ import contextlib
 import copy
 import dataclasses
 import io
+import logging
 import re
 import resource
 import threading
@@ -148,6 +149,18 @@ def _out_features(self, x):
     return self.b(self.rho(self.a(x)) * self.a.out_features**-0.5)
 
 
+def _another_kind_of_layer(self, x):
+    return self.b(self.rho(self.a(x)) * (getattr(self.a, "out_channels", None) or self.a.out_features) ** -0.5)
+
+
+def _length_of_a_weight(self, x):
+    return self.b(self.rho(self.a(x)) / len(self.a.weight))
+
+
+def _shape_of_a_weight(self, x):
+    return self.b(self.rho(self.a(x)) / self.a.weight.shape[0])
+
+
 def _normalises_its_input(self, x):
     return self.b(self.rho(self.a(x.sub_(0.5).div_(0.25))))
 
@@ -244,6 +257,46 @@ def _attends(self, x):
 def _attends_as_told(self, x, mask):
     y = self.b(self.rho(self.a(x)))
     return torch.softmax(y @ y.mT + mask, -1) @ y
+
+
+class Closes(nn.Module):
+    """A function on it closes over the model, so that of a copy uses the layers of the original."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c, self.rho = nn.Linear(3, 48), nn.Linear(48, 2), nn.Linear(3, 2), radnet.Squash()
+        self.skip = lambda x: self.c(x)
+
+    def forward(self, x):
+        return self.b(self.rho(self.a(x))) + self.skip(x)
+
+
+def _sparse_between(self, x):
+    h = self.rho(self.a(x))
+    return self.b(torch.sparse.mm(torch.eye(len(x), dtype=x.dtype).to_sparse(), h))
+
+
+def _gives_a_sparse_one(self, x):
+    return self.b(self.rho(self.a(x))).to_sparse()
+
+
+def _gives_a_jagged_one(self, x):
+    return torch.nested.nested_tensor([*self.b(self.rho(self.a(x)))], layout=torch.jagged)
+
+
+def _by_vmap(self, x):
+    return torch.func.vmap(lambda v: self.b(self.rho(self.a(v))))(x)
+
+
+def _jacobians(self, x):
+    return torch.func.vmap(torch.func.jacrev(lambda v: self.b(self.rho(self.a(v)))))(x)
+
+
+def _packed(self, x):
+    lengths = torch.arange(len(x)) % 3 + 1
+    h = self.rho(self.a(x)).unsqueeze(1).expand(-1, 3, -1)
+    packed = nn.utils.rnn.pack_padded_sequence(h, lengths, batch_first=True, enforce_sorted=False)
+    return self.b(self.g(packed)[1][0])
 
 
 class Alias(nn.Module):
@@ -389,6 +442,13 @@ def scripted():
         return torch.jit.script(S(nn.Linear(3, 48), nn.Linear(48, 2)))
 
 
+def partly_scripted():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        part = torch.jit.script(S(nn.Linear(48, 48), nn.BatchNorm1d(48), nn.ReLU()).eval())
+    return S(nn.Linear(3, 48), radnet.Squash(), part, nn.Linear(48, 48), radnet.Squash(), nn.Linear(48, 2))
+
+
 def traced():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -520,6 +580,9 @@ MODELS = [
     Odd("zeros of 16 rows", by(_starts_with_zeros, q=linear(48, 48)), None),
     Odd("a norm under two names", Alias, None),
     Odd("out_features", by(_out_features), None),
+    Odd("out_channels, if there are any", by(_another_kind_of_layer), None),
+    Odd("the length of a weight", by(_length_of_a_weight), None),
+    Odd("the shape of a weight", by(_shape_of_a_weight), None),
     Odd("an input normalised in place", by(_normalises_its_input), None),
     Odd("no parameters", lambda: S(radnet.Squash()), r"parameter|nothing|layer"),
     Odd("nothing at all", lambda: S(), r"parameter|nothing|layer"),
@@ -546,8 +609,16 @@ MODELS = [
     Odd("a deep copy that is itself", lambda: Returns(*small()), r"copied|copy"),
     Odd("a deep copy that is refused", lambda: Uncopied(*small()), r"copied|copy"),
     Odd("dictionaries and lists", by(_by_dictionaries, **BOXES), None),
+    Odd("a function that closes over the model", Closes, r"Closes: a copy of it uses c\.\w+ of the model that it was"),
+    Odd("sparse in between", by(_sparse_between), None),
+    Odd("forward gives a sparse tensor", by(_gives_a_sparse_one), None),
+    Odd("forward gives a jagged tensor", by(_gives_a_jagged_one), r"cannot be traced"),
+    Odd("vmap", by(_by_vmap), None),
+    Odd("Jacobians", by(_jacobians), r"cannot be traced"),
+    Odd("packed sequences", by(_packed, g=lambda: nn.GRU(48, 48, batch_first=True)), r"cannot be traced"),
     Odd("DataParallel", lambda: nn.DataParallel(small()), r"DataParallel"),
     Odd("scripted", scripted, r"script"),
+    Odd("partly scripted", partly_scripted, None),
     Odd("traced by torch.jit", traced, r"script|trace"),
     Odd("compiled", lambda: torch.compile(small()), r"_orig_mod"),
     Odd("a graph module", lambda: torch.fx.symbolic_trace(S(nn.Linear(3, 48), nn.Linear(48, 2))), None),
@@ -785,6 +856,26 @@ def test_a_wide_input_costs_no_square_matrix():
         c = radnet.compress(model, x)
     assert c.certificate.lossless
     same_function(model, c.network, x)
+
+
+def _by_experts(self, x):
+    h, best = self.rho(self.a(x)), self.g(x).argmax(-1)
+    out = torch.zeros_like(h)
+    for i, layer in enumerate(self.layers):
+        mine = best == i
+        out[mine] = layer(h[mine])
+    return self.b(out) if bool(out.sum() > 0) else -self.b(out)
+
+
+def test_torch_export_prints_nothing(capfd):
+    parts = {"g": linear(3, 2), "layers": lambda: nn.ModuleList(nn.Linear(48, 48) for _ in range(2))}
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    before = list(logger.filters)
+    with pytest.raises(radnet.RadNetError, match="nor can torch.export"):
+        radnet.compress(by(_by_experts, **parts)().eval(), X)
+    assert capfd.readouterr() == ("", "")
+    assert logger.filters == before
+    assert "print" not in vars(torch.export._trace)
 
 
 def test_an_interrupt_is_not_held_up():

@@ -156,6 +156,8 @@ def _compare_tensors(a, b, tolerance, where):
     if a.numel() == 0:
         return
     wide = torch.complex128 if a.is_complex() else torch.float64
+    if a.is_sparse and b.is_sparse:
+        a, b = a.to_dense(), b.to_dense()
     a, b = (v.to(wide).reshape(len(v), -1) if v.ndim else v.to(wide).reshape(1, 1) for v in (a, b))
     alike = (a == b) | (a.isnan() & b.isnan())
     assert bool((alike | (a.isfinite() & b.isfinite())).all()), f"{where}: not finite in different places"

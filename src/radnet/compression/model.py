@@ -131,7 +131,8 @@ def _counting(model: nn.Module) -> Iterator[list[int]]:
     def count(m: nn.Module, _: object, output: object) -> None:
         counts.append(work_of(m, output) if isinstance(output, Tensor) else 0)
 
-    handles = [m.register_forward_hook(count) for m in model.modules()]
+    parts = [m for m in model.modules() if not isinstance(m, torch.jit.ScriptModule)]  # those take no hooks
+    handles = [m.register_forward_hook(count) for m in parts]
     try:
         yield counts
     finally:

@@ -183,6 +183,19 @@ def values_in(node: fx.Node, now: Mapping[fx.Node, Value]) -> tuple[Value, ...]:
     return tuple(now[n] for n in node.all_input_nodes if n in now)
 
 
+#: attributes that tell nothing of a tensor's numbers, nor of its lengths
+_KINDS = ("dtype", "device", "layout", "ndim", "requires_grad", "is_cuda")
+#: conversions to the dtype and the device of their second operand
+_TO_ANOTHERS = ("to", "type_as", "aten.to.other", "aten.type_as.default")
+
+
+def asks_for_kind(user: fx.Node, node: fx.Node) -> bool:
+    """Whether a node that uses another asks for its dtype, its device or the like, and for nothing else of it."""
+    if user.target is getattr:
+        return user.args[1] in _KINDS
+    return str(user.target) in _TO_ANOTHERS and user.args[0] is not node
+
+
 @dataclass(eq=False)
 class Step:
     """One operation at one place: tensors in, a tensor out, and for a layer or parameter its path in the model."""

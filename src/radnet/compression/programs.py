@@ -26,6 +26,7 @@ class Follower:
         self.explored, self.explorer, self.rewrite = explored, explorer, rewrite
         explorer.release()
         self.distrusted: frozenset[type[Operation]] = frozenset()  # operations whose word is not taken
+        self._why_exported = ""  # what torch.fx said, if it is torch.export that traces
         self._begin("torch.fx")
 
     def _begin(self, way: str) -> None:
@@ -47,7 +48,7 @@ class Follower:
     def _traced_programs(self) -> list[list[Step]]:
         """By torch.fx where it sees what runs, by torch.export where it does not."""
         if self.way == "torch.export":
-            self._follow(self._exported)
+            self._follow_exported()
         else:
             try:
                 self._follow(self._traced)
@@ -73,11 +74,17 @@ class Follower:
         self.explorer.climb(self.explored)
         self.explorer.release()
         self._begin("torch.export")
+        self._why_exported = str(why)
+        self._follow_exported()
+
+    def _follow_exported(self) -> None:
         try:
             self._follow(self._exported)
         except Exception as error:
             reason = str(error).strip().partition("\n")[0]
-            raise InvalidValue(f"{why}; nor can torch.export ({type(error).__name__}: {reason})") from why
+            raise InvalidValue(
+                f"{self._why_exported}; nor can torch.export ({type(error).__name__}: {reason})"
+            ) from error
 
     def restart(self) -> None:
         """Have new ways traced too: on a fresh copy if a layer was folded, which may be another function along them."""

@@ -7,14 +7,18 @@ operation's own schema and not from its name.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from .. import __file__ as radnet_file
 from ..modes import Argument, Mode, storage_of, traits
 
 #: operations whose whole numbers are lengths or places along an axis, which may differ between runs of one program
@@ -36,6 +40,8 @@ _HARMLESS = (
     "aten.mean", "aten.cat", "aten.stack", "aten.neg", "aten.linalg_vector_norm", "aten.aminmax", "aten.tanh_backward",
     "aten.pow", "aten.square", "aten.sum", "aten.sqrt", "aten.rsqrt", "aten.reciprocal",
 )  # fmt: skip
+_LIBRARIES = tuple(str(Path(file).parent) + os.sep for file in (torch.__file__, radnet_file))
+_ON_THE_WAY = (torch._tensor.__file__, torch.overrides.__file__)  # from a function to the modes that see it
 #: ways out of PyTorch: what is done with numbers there is not seen
 _OUTSIDE = ("numpy", "__array__", "data_ptr", "__dlpack__")
 
@@ -45,10 +51,16 @@ Log = list[tuple[str, tuple[Hashable, ...]]]  # an entry: the name of an operati
 
 
 class Recorder(Mode):
-    """Notes every operation that runs: its name, who made its operands, its other arguments."""
+    """Notes every operation that runs: its name, who made its operands, its other arguments.
 
-    def __init__(self, model: nn.Module) -> None:
+    With ``original``, the model that this one is a copy of, also which parameters of that are used.
+    """
+
+    def __init__(self, model: nn.Module, original: nn.Module | None = None) -> None:
         super().__init__()
+        others = () if original is None else original.named_parameters()
+        self.foreign = {storage_of(p): name for name, p in others}
+        self.met: set[str] = set()  # parameters of the original that were used
         self.names = {storage_of(p): name for name, p in model.named_parameters()}
         self.log: Log = []
         self.made = 0  # how many numbers all results together have
@@ -123,6 +135,8 @@ class Recorder(Mode):
         if isinstance(x, Tensor):
             if storage_of(x) in self.names:
                 return self.names[storage_of(x)]
+            if storage_of(x) in self.foreign:
+                self.met.add(self.foreign[storage_of(x)])
             run, step, storage = getattr(x, "_radnet_step", (None, None, None))
             if run is self and storage != storage_of(x):  # somebody has given it other memory meanwhile
                 self.outside.add("data")
@@ -136,6 +150,14 @@ class Recorder(Mode):
         return type(x).__name__
 
 
+def _asked_from() -> str:
+    """The file of the code that called the function that a mode sees now."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename in _ON_THE_WAY:
+        frame = frame.f_back
+    return frame.f_code.co_filename
+
+
 class Outside(TorchFunctionMode):
     """Notes the functions that lead out of PyTorch. (A model may ask whether such a mode is on: not for every run.)"""
 
@@ -143,6 +165,7 @@ class Outside(TorchFunctionMode):
         super().__init__()
         self.found: set[str] = set()
         self.measured: list[Tensor] = []  # tensors that were asked for their shapes
+        self.told: list[Tensor] = []  # those that were by the user's own code
 
     def __torch_function__(
         self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
@@ -152,6 +175,8 @@ class Outside(TorchFunctionMode):
         attribute = getattr(getattr(func, "__self__", None), "__name__", "")
         if name in ("size", "__len__", "numel") or (name == "__get__" and attribute == "shape"):
             self.measured += _tensors(args)
+            if not _asked_from().startswith(_LIBRARIES):
+                self.told += _tensors(args)
         if name in _OUTSIDE or (name == "__set__" and attribute == "data"):
             self.found.add("data" if name == "__set__" else name)
         return func(*args, **(kwargs or {}))

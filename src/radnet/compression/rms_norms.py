@@ -32,6 +32,8 @@ def rms_norm(m: nn.Module) -> RMSNormOf | None:
     if stands_for(m, nn.RMSNorm):
         norm = cast(nn.RMSNorm, m)
         return RMSNormOf(norm.normalized_shape[0], norm.eps, norm.weight) if len(norm.normalized_shape) == 1 else None
+    if isinstance(m, torch.jit.ScriptModule):
+        return None
     gain = m._parameters.get("weight")
     eps = getattr(m, "variance_epsilon", getattr(m, "eps", None))
     named = type(m).__name__.endswith("RMSNorm") and not isinstance(m, nn.RMSNorm)

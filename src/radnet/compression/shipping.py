@@ -21,6 +21,10 @@ def as_shipped(wide: ModelT, model: nn.Module) -> ModelT:
     originals = dict(model.named_modules(remove_duplicate=False))
     made: dict[int, Tensor] = {}  # what is shared stays shared
     for path, m in out.named_modules():
+        if isinstance(m, torch.jit.ScriptModule):  # shows copies of itself
+            for name, value in (*m.named_parameters(path, recurse=False), *m.named_buffers(path, recurse=False)):
+                value.data = value.detach().to(dtypes.get(name, value.dtype))
+            continue
         for name, value in vars(originals.get(path, m)).items():  # computed from parameters at every call, say
             if isinstance(value, Tensor) and isinstance(vars(m).get(name), Tensor):
                 vars(m)[name] = vars(m)[name].to(value.dtype)

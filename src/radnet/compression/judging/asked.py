@@ -33,6 +33,8 @@ def watching(layers: dict[str, nn.Module]) -> Iterator[dict[str, set[str]]]:
 def _watched_class(cls: type, path: str, asked: dict[str, set[str]]) -> type:
     def watched(name: str) -> property:
         def read(m: nn.Module) -> object:
+            if name not in vars(m):
+                raise AttributeError(f"{type(m).__name__!r} object has no attribute {name!r}")
             if not sys._getframe(1).f_code.co_filename.startswith(_OURS):  # a RadNet checks its inputs
                 asked.setdefault(path, set()).add(name)
             return vars(m)[name]

@@ -98,6 +98,7 @@ class Explorer:
         sides = [x for name, x in given.ran.tensors.items() if not name.startswith("output")]
         found.kept |= _origins(given.log, sides)
         found.asked = self._asked_sizes(found.base)
+        self._add_told(found.asked, outside.told)
         found.logs.append(given.log)
         for other in self._others(call, found.base, data) if exact else ():
             self._try(found, other)
@@ -258,6 +259,12 @@ class Explorer:
         """Run a call on the copy; raises whatever the model raises."""
         recorder, ran, norms = self._watched(self.copy, call, gradients=gradients, restore=restore)
         self._refuse_outside(recorder.outside)
+        if recorder.met:
+            raise InvalidValue(
+                f"{type(self.model).__name__}: a copy of it uses {min(recorder.met)} of the model that it was made "
+                "from, so a function that stands on it closes over that model; make it a method, or take the layers "
+                "as arguments. Nothing was changed"
+            )
         if recorder.written:
             raise InvalidValue(
                 f"{type(self.model).__name__}: its forward writes into its parameter {sorted(recorder.written)[0]}, so "
@@ -271,7 +278,7 @@ class Explorer:
 
     def _watched(self, model: nn.Module, call: Call, **options: bool) -> tuple[Recorder, Ran, list[Norms]]:
         """Run a call, record it, and note the norms that arrive at activations whose profile jumps."""
-        recorder, self.made = Recorder(model), 0
+        recorder, self.made = Recorder(model, self.model), 0
         self.last = recorder
         norms: list[Norms] = []
 
@@ -321,6 +328,13 @@ class Explorer:
             return few if self.recorded(few).log == given.log else call
         except Exception:
             return call
+
+    def _add_told(self, asked: dict[str, set[str]], told: Sequence[Tensor]) -> None:
+        """Sizes of layers that forward reads off their weights: ``len(self.a.weight)``."""
+        shapes = {id(x) for x in told}
+        for path, m in self.copy.named_modules():
+            if has_sizes(m) and any(id(p) in shapes for p in m.parameters(recurse=False)):
+                asked.setdefault(path, set()).update(name for name in _SIZES if name in vars(m))
 
     def _asked_sizes(self, call: Call) -> dict[str, set[str]]:
         """The sizes of layers that the model's own forward reads: they must not change."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional as F  # noqa: N812
 
 from ..bounds.lengths import Size
 from ..bounds.sizes import Sizes
-from ..program import FunctionCall, Operation, Step
+from ..program import FunctionCall, Operation, Step, Value
 from ..replacements import FoldedBatchNorm
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis
@@ -35,7 +36,7 @@ class Same(Operation):
     atens = (
         *_ATEN_DROPOUTS, "aten.to.dtype", "aten._to_copy.default", "aten.to.dtype_layout", "aten.to.device",
         "aten.contiguous.default", "aten.clone.default", "aten.alias.default", "aten.detach.default",
-        "aten.detach_.default", "aten.to.other",
+        "aten.detach_.default", "aten.to.other", "aten.type_as.default",
     )  # fmt: skip
 
     @classmethod
@@ -58,6 +59,11 @@ class Same(Operation):
         if call.aten in _ATEN_DROPOUTS:
             return cls() if call.args[2] is False else None
         return cls() if call.floating else None
+
+    def operands(self, call: FunctionCall, now: Mapping[fx.Node, Value]) -> tuple[Value, ...] | None:
+        """What is converted; of a tensor to whose dtype it is converted the numbers are not read."""
+        first = call.node.args[0] if call.node.args else None
+        return (now[first],) if isinstance(first, fx.Node) and first in now else super().operands(call, now)
 
     def follow(self, step: Step, analysis: Analysis) -> Feature | None:
         """The feature that arrives."""

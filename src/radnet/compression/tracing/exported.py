@@ -16,11 +16,11 @@ from torch.utils._pytree import tree_leaves
 
 from ...modes import Argument, Float64
 from ...running import Call, as_float64, restored
-from ...threads import quietly, tracing
+from ...threads import silently, tracing
 from ..operations import layer_of_aten, operation_of_aten, operation_of_module, whole_module
 from ..operations.embedding import Parameter
 from ..operations.ends import Input, Output
-from ..program import FunctionCall, Operation, Step, Unknown, values_in
+from ..program import FunctionCall, Operation, Step, Unknown, asks_for_kind, values_in
 from ..reasons import Cause, Reason
 from ..recording import Recorder
 from .fx import Traced, fitted, whole_modules
@@ -44,7 +44,7 @@ def export_recorded(model: nn.Module, inputs: Sequence[Argument] | Call, wide: n
         The copy whose modules the steps are to name; the model itself by default.
     """
     call = (inputs if isinstance(inputs, Call) else Call(tuple(inputs))).mapped(lambda x: x.detach().clone())
-    with tracing(), quietly(), torch.no_grad(), restored(model), as_one_operation(model) as activations:
+    with tracing(), silently(), torch.no_grad(), restored(model), as_one_operation(model) as activations:
         program = torch.export.export(model, call.args, dict(call.kwargs), strict=False)
     put_back(program.graph, activations)
     ran = Watched(program.graph_module)
@@ -131,7 +131,7 @@ class _Reader:
         if node.name not in self.states:
             return Step(Input(), node.name, (), self.ran.value(node))
         plain = [user for user in node.users if self._layer(user) is None and user not in self.calls]
-        if not plain:
+        if all(asks_for_kind(user, node) for user in plain):
             return None
         path = self.states[node.name]
         return Step(Parameter(), path, (), self.ran.value(node), path)

@@ -30,7 +30,7 @@ from ...threads import quietly, tracing
 from ..operations import known_module, operation_of_function, operation_of_module, whole_module
 from ..operations.embedding import Parameter
 from ..operations.ends import Input, Output
-from ..program import FunctionCall, Operation, Step, Unknown, Value, values_in
+from ..program import FunctionCall, Operation, Step, Unknown, Value, asks_for_kind, values_in
 from ..reasons import Cause, Reason
 from ..recording import Log, Recorder
 from ..trust import has_hooks, is_trusted
@@ -178,6 +178,8 @@ class ModelTracer(fx.Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         """Whether a module is one step."""
+        if isinstance(m, torch.jit.ScriptModule):
+            return True
         return m in self.whole or super().is_leaf_module(m, module_qualified_name)
 
 
@@ -190,7 +192,7 @@ def _erase(graph: fx.Graph, node: fx.Node) -> None:
 
 def _steps(module: fx.GraphModule, ran: Watched, sides: Mapping[str, fx.Node]) -> Iterator[Step]:
     def describe(node: fx.Node, now: Values) -> Step | None:
-        if node.op == "get_attr" and not node.users:
+        if node.op == "get_attr" and all(asks_for_kind(user, node) for user in node.users):
             return None
         operation, name, path = _described(module, node, ran)
         call = FunctionCall.of(node, ran.results)
