@@ -12,7 +12,7 @@ from torch import nn
 from ... import __file__ as radnet_file
 
 #: attributes that tell a width
-_SIZES = ("in_features", "out_features", "in_channels", "out_channels", "embedding_dim")
+SIZES = ("in_features", "out_features", "in_channels", "out_channels", "embedding_dim")
 _OURS = str(Path(radnet_file).parent)
 
 
@@ -41,4 +41,4 @@ def _watched_class(cls: type, path: str, asked: dict[str, set[str]]) -> type:
 
         return property(read)
 
-    return type(cls.__name__, (cls,), {name: watched(name) for name in _SIZES})
+    return type(cls.__name__, (cls,), {name: watched(name) for name in SIZES})

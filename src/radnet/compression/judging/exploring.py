@@ -7,7 +7,7 @@ the model has to be followed along that way as well.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,7 +26,7 @@ from ..operations import has_sizes
 from ..recording import Log, Outside, Recorder, called, essence, loops, origins, steps_in
 from ..tracing.fx import whole_modules
 from ..trust import has_hooks
-from .asked import watching
+from .asked import SIZES, watching
 from .code import lengths_in
 from .explored import Explored, Tried
 from .jumps import Norms, near_jump, norms_of, rows_of
@@ -334,7 +334,7 @@ class Explorer:
         shapes = {id(x) for x in told}
         for path, m in self.copy.named_modules():
             if has_sizes(m) and any(id(p) in shapes for p in m.parameters(recurse=False)):
-                asked.setdefault(path, set()).update(name for name in _SIZES if name in vars(m))
+                asked.setdefault(path, set()).update(name for name in SIZES if name in vars(m))
 
     def _asked_sizes(self, call: Call) -> dict[str, set[str]]:
         """The sizes of layers that the model's own forward reads: they must not change."""
