@@ -86,7 +86,7 @@ class _Reach:
 
     classes: list[type] = field(default_factory=list)  # whose attributes are put back
     names: list[tuple[Namespace, str]] = field(default_factory=list)  # globals that are values
-    values: list[object] = field(default_factory=list)  # in closures, and defaults of arguments
+    values: list[object] = field(default_factory=list)  # dictionaries in closures, and defaults of arguments
     caches: list[Callable[[], object]] = field(default_factory=list)  # what has a function forget
     followed: list[tuple[Namespace, str, object]] = field(default_factory=list)  # globals that lead further
 
@@ -150,8 +150,8 @@ class _Walk:
                 given.append(cell.cell_contents)
             except ValueError:  # it is empty still
                 continue
-        for value in given:
-            (self.found.values if _is_value(value) else self.todo).append(value)
+        self.found.values += [value for value in given if isinstance(value, dict)]  # a list there notes what was called
+        self.todo += [value for value in given if not _is_value(value)]
 
     def _look_up(self, namespace: Namespace, names: set[str]) -> None:
         for name in names & namespace.keys():

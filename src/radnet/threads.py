@@ -44,14 +44,14 @@ def silently() -> Iterator[None]:
     >>> with silently():
     ...     logging.getLogger("torch.export").error("not shown")
     """
-    from torch.export import _trace  # takes its time, and only who exports needs it
-
     here = threading.get_ident()
 
     def elsewhere(record: logging.LogRecord) -> bool:
         return record.thread != here
 
     with quietly():
+        from torch.export import _trace  # takes its time, only who exports needs it, and it adds a filter of warnings
+
         names = [name for name in list(logging.root.manager.loggerDict) if name.startswith("torch")]
         loggers = [logging.getLogger(name) for name in names if name != "torch.__trace"]  # which writes files, if asked
         for logger in loggers:

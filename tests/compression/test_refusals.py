@@ -299,6 +299,11 @@ def _packed(self, x):
     return self.b(self.g(packed)[1][0])
 
 
+def _conditional(self, x):
+    h = self.rho(self.a(x))
+    return torch.cond(x.sum() > 0, lambda h: self.b(h), lambda h: -self.b(h), (h,))
+
+
 class Alias(nn.Module):
     """A norm without parameters under two names."""
 
@@ -865,6 +870,11 @@ def _by_experts(self, x):
         mine = best == i
         out[mine] = layer(h[mine])
     return self.b(out) if bool(out.sum() > 0) else -self.b(out)
+
+
+def test_functions_that_are_handed_to_pytorch_are_refused():
+    with pytest.raises(radnet.RadNetError, match=r"its forward hands functions to PyTorch \(torch\.cond"):
+        radnet.compress(by(_conditional)().eval(), X)
 
 
 def test_torch_export_prints_nothing(capfd):

@@ -27,6 +27,11 @@ def undisturbed() -> Iterator[None]:
 
 def does_not_run(model: nn.Module, call: Call, error: Exception) -> RadNetError:
     """What is said of a model that raises."""
+    if isinstance(error, NotImplementedError) and "HigherOrderOperator" in str(error):
+        return InvalidValue(
+            f"{type(model).__name__}: its forward hands functions to PyTorch (torch.cond and the like), where nobody "
+            "sees what they do; write if and for, or torch.where. Nothing was changed"
+        )
     dtypes = ", ".join(dict.fromkeys(str(x.dtype) for x in call.tensors))
     wrong_kind = isinstance(error, TypeError) or not any(x.is_floating_point() for x in call.tensors)
     return (InvalidType if wrong_kind else InvalidValue)(
