@@ -625,7 +625,7 @@ def test_a_forward_that_hides_something_is_caught_by_the_certificate():
 
         def forward(self, x):
             y = self.b(self.rho(self.a(x)))
-            return y if isinstance(y, torch.fx.Proxy) else y + self.a.weight.shape[0]
+            return y if isinstance(y, torch.fx.Proxy) else y + self.a.weight.untyped_storage().nbytes()
 
     with pytest.raises(ValueError, match="does not give the same outputs.*cannot be seen by tracing"):
         radnet.compress(Sly(), torch.randn(8, 3))
