@@ -118,7 +118,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(options, tmp_path, coun
 
 
 def test_a_killed_reproduction_ends_with_the_same_results(tmp_path, count, evidence):
-    options = ["--experiment", "1", "--trials", str(count(10, 60)), "--jobs", "2", "--quiet"]
+    options = ["--experiment", "1", "--trials", str(count(6, 60)), "--jobs", "2", "--quiet"]
 
     def reproduce(folder):
         return [sys.executable, "-m", "radnet", "reproduce", *options, "--out", str(folder)]

@@ -51,7 +51,7 @@ def test_a_rewritten_stream_grows(activation, stream, hidden):
 
 
 def test_rewritten_random_models_are_the_same_function_and_no_larger(count):
-    for seed in range(count(40, 300)):
+    for seed in range(count(24, 300)):
         model, rng = random_model(seed)
         x = model.inputs(16, rng)
         plain, grown = radnet.compress(model, x).network, radnet.compress(model, x, rewrite=True).network
@@ -241,7 +241,7 @@ def worst_change(a, b, x, steps):
 
 def test_no_input_changes_by_more_than_the_bound(count, evidence):
     closest, cut = 0.0, 0
-    for seed in range(count(15, 100)):
+    for seed in range(count(10, 100)):
         rho = [radnet.Squash(), radnet.ShiftedReLU(0.3), radnet.Squash(blocks=2), RMSRescaling(30, 0.5)][seed % 4]
         tol = (1e-1, 1e-2, 1e-4)[seed % 3]
         model = decaying((6, 30, 40, 3), rho, seed)
@@ -347,8 +347,8 @@ def test_the_norm_rescaling_is_rmsnorm_of_its_own_n(generator):
 
 def test_random_models_are_the_same_function_with_smaller_layers(count, evidence):
     shrunk, spaces, exported = 0, 0, 0
-    by_export = count(15, 250)
-    for seed in range(count(120, 1000)):
+    by_export = count(8, 250)
+    for seed in range(count(80, 1000)):
         model, rng = random_model(seed)
         x = model.inputs(24, rng)
         if seed < by_export:  # a quarter of the full number: these torch.fx cannot follow
@@ -403,7 +403,7 @@ def test_what_fx_cannot_follow_goes_through_export_to_the_same_widths(count, evi
 def test_unpinned_spaces_end_at_the_rank_of_what_stands_in_them(count, evidence):
     """The basis is not only large enough: it is as small as the activations themselves say."""
     total, tight = 0, 0
-    for seed in range(count(25, 200)):
+    for seed in range(count(16, 200)):
         model, rng = random_model(seed)
         for after, rank in measured_ranks(model, model.inputs(4, rng), model.inputs(count(600, 10_000), rng)):
             total += 1

@@ -30,7 +30,7 @@ def judged(pair, small):
 def test_no_wrong_small_model_passes_and_every_right_one_does(chunk, count, evidence):
     passed_though_wrong, right_refused, seen, harmless = [], [], collections.Counter(), 0
     with one_thread():
-        for seed in range(chunk, count(40, 1000), CHUNKS):
+        for seed in range(chunk, count(24, 1000), CHUNKS):
             pair = random_pair(seed, SHIPPED[seed % 3])
             wrong, what = damaged(pair.small, seed)
             seen[what] += 1
@@ -55,7 +55,7 @@ def test_no_wrong_small_model_passes_and_every_right_one_does(chunk, count, evid
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_verify_passes_no_rounded_model_that_is_beyond_ten_times_the_drift(chunk, count, evidence):
     passed_though_wrong, right_refused, beyond = [], [], 0
-    seeds = range(chunk, count(40, 1000), CHUNKS)
+    seeds = range(chunk, count(24, 1000), CHUNKS)
     with one_thread():
         for seed in seeds:
             dtype = SHIPPED[seed % 3]

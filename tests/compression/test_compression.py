@@ -44,7 +44,7 @@ def inputs(net, rows=16, seed=5):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_compression_preserves_the_function_of_any_radial_network(dtype, count, evidence):
     """thm:mod-comp and thm:withshift, with the awkward networks."""
-    tried = count(90, 600)
+    tried = count(50, 600)
     seen = []
 
     @settings(max_examples=tried)
@@ -72,7 +72,7 @@ def test_every_partial_feedforward_function_is_the_reduced_one_rotated(count, ev
     """F_i = Q_i inc_i F_i^red, the induction in the proof of thm:mod-comp."""
     layers = []
 
-    @settings(max_examples=count(60, 500))
+    @settings(max_examples=count(36, 500))
     @given(networks())
     def check(net):
         c = radnet.compress(net)
@@ -96,7 +96,7 @@ def test_the_transformed_network_has_its_zeros_and_the_pieces_add_up(count, evid
     worst = 0.0
     tried = 0
 
-    @settings(max_examples=count(60, 500))
+    @settings(max_examples=count(36, 500))
     @given(networks())
     def check(net):
         nonlocal worst, tried

@@ -540,7 +540,7 @@ def memory_of(gigabytes):
 
 
 MANY = {
-    "layers": lambda: nn.ModuleList(nn.Linear(3, 24) for _ in range(1200)),
+    "layers": lambda: nn.ModuleList(nn.Linear(3, 24) for _ in range(300)),
     "n": lambda: nn.LayerNorm(24),
     "b": linear(24, 2),
 }
@@ -574,7 +574,7 @@ MODELS = [
     Odd("average pooling of features", pooled(nn.AvgPool1d(3, 1, 1), 48), None),
     Odd("largest of features", pooled(nn.MaxPool1d(2), 24), None),
     Odd("hasattr(x, 'tensors')", by(_asks_for_tensors), None),
-    Odd("1200 layers summed", by(_sum_of_many, **MANY), None),
+    Odd("300 layers summed", by(_sum_of_many, **MANY), None),
     Odd("a stream of 60 blocks", by(_stream_of_many, **STREAM), None),
     Odd("300 layers in a row", lambda: S(nn.Linear(3, 4), *(nn.Linear(4, 4) for _ in range(300))), None),
     Odd("float8", lambda: small().to(torch.float8_e4m3fn), r"float8"),
