@@ -9,7 +9,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import radnet
 import reference
-from radnet import profiles
+from radnet import profiles, rescaling
 from radnet.rescaling import (
     Origin,
     accumulation_dtype,
@@ -18,6 +18,7 @@ from radnet.rescaling import (
     composed,
     forward,
     is_ordinary,
+    ordinary_but_for_zeros,
     ordinary_range,
     origin,
     rescale,
@@ -118,6 +119,49 @@ def test_the_fast_and_the_composed_form_are_the_same_function(kind, generator):
     torch.testing.assert_close(r, v.norm(dim=1, keepdim=True), rtol=1e-14, atol=0)
     a, b = torch.autograd.grad(fast, v, gy)[0], torch.autograd.grad(slow, v, gy)[0]
     torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_exactly_zero_leave_the_others_to_the_last_bit(kind, generator):
+    v = torch.randn(40, 5, generator=generator, dtype=torch.float64)
+    rho, others = activation(kind, shift=0.25), torch.arange(40) % 3 > 0
+    alone = kernel(rho)(v[others])
+    v[~others] = 0
+    y = kernel(rho)(v)
+    assert torch.equal(y[others], alone)
+    assert torch.equal(y[~others], torch.zeros_like(y[~others]))
+
+
+def test_a_norm_that_is_zero_by_underflow_is_no_zero_row():
+    v = torch.tensor([[3.0, 4.0], [1e-30, 0.0], [0.0, 0.0]])
+    assert torch.equal(kernel(radnet.ShiftedReLU(0.0))(v), v)
+    r = torch.linalg.vector_norm(v, dim=1, keepdim=True)
+    assert r[1] == 0
+    assert ordinary_but_for_zeros(v, r) is None
+    assert torch.equal(ordinary_but_for_zeros(v[::2], r[::2]), torch.tensor([[5.0], [1.0]]))
+    assert ordinary_but_for_zeros(v[:1], r[:1]) is None
+
+
+def test_where_no_gradient_is_wanted_none_is_prepared(generator, monkeypatch):
+    v = torch.randn(4, 3, generator=generator)
+    expected = radnet.Squash()(v.clone().requires_grad_()).detach()
+    monkeypatch.setattr(rescaling._Rescale, "apply", None)
+    for rho in (radnet.Squash(), radnet.Radial(profiles.squash)):
+        assert torch.equal(rho(v), expected)
+        with torch.no_grad():
+            assert torch.equal(rho(v.clone().requires_grad_()), expected)
+
+
+def test_a_profile_of_ones_own_is_tried_out_and_a_formula_is_not(generator):
+    class Doubled(radnet.Squash):
+        def profile(self, r):
+            calls.append(len(r))
+            return 2 * super().profile(r)
+
+    calls = []
+    v = torch.randn(4, 3, generator=generator)
+    assert torch.allclose(Doubled()(v), 2 * radnet.Squash()(v), rtol=1e-6)
+    assert calls == [1, 4]
 
 
 @pytest.mark.parametrize("dim", [0, 1, 2])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from . import profiles
 from .checks import check_blocks, check_dim, check_input, check_number
 from .errors import InvalidType, InvalidValue
-from .rescaling import block_sizes, rescale, slope_of
+from .rescaling import block_sizes, rescale, rescale_axis, slope_of
 
 Shift = float | Literal["trainable"] | None
 
@@ -54,11 +54,14 @@ class RadialActivation(nn.Module, abc.ABC):
     #: arguments at which h jumps; there, equal networks may differ by rounding
     jumps: ClassVar[tuple[float, ...]] = ()
     shift: Tensor | None
+    _closed: ClassVar[bool] = False  # whether h is a formula without parameters
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    def __init_subclass__(cls, *, closed: bool = False, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        if "profile" in vars(cls) and "slope" not in vars(cls):
-            cls.slope = RadialActivation.slope  # type: ignore[method-assign]  # a new profile has not the old derivative
+        if "profile" in vars(cls):
+            cls._closed = closed
+            if "slope" not in vars(cls):  # a new profile has not the old derivative
+                cls.slope = RadialActivation.slope  # type: ignore[method-assign]
 
     def __init__(
         self,
@@ -91,8 +94,20 @@ class RadialActivation(nn.Module, abc.ABC):
 
     def forward(self, v: Tensor) -> Tensor:
         """Rescale each vector of ``v``."""
+        if self._closed and self._is_plain(v):
+            return rescale_axis(v, self.profile, self.slope, None, self.dim % v.ndim, closed=True)
         slope = None if type(self).slope is RadialActivation.slope else self.slope
         return rescale(v, self.profile, slope=slope, shift=self.shift, dim=self.dim, blocks=self.blocks)
+
+    def _is_plain(self, v: object) -> bool:
+        """What `rescale` checks at every call, in short, where there are no blocks and no shift."""
+        return (
+            type(v) is Tensor
+            and self.blocks is None
+            and v.is_floating_point()
+            and -v.ndim <= self.dim < v.ndim
+            and self._parameters.get("shift", self) is None
+        )
 
     def extra_repr(self) -> str:
         """Only what differs from the default."""
@@ -108,7 +123,7 @@ class RadialActivation(nn.Module, abc.ABC):
         return ", ".join(parts)
 
 
-class Identity(RadialActivation):
+class Identity(RadialActivation, closed=True):
     """``h(r) = r``: nothing happens (with a shift, ``v -> (|v| - t) v/|v|``).
 
     >>> Identity()(torch.tensor([3.0, 4.0]))
@@ -121,6 +136,8 @@ class Identity(RadialActivation):
 
     def forward(self, v: Tensor) -> Tensor:
         """``v`` itself, unless there is a shift."""
+        if self._is_plain(v):
+            return v
         if self.shift is not None:
             return super().forward(v)
         axis = check_input(v, self.dim)
@@ -133,7 +150,7 @@ class Identity(RadialActivation):
         return profiles.identity_slope(r)
 
 
-class StepReLU(RadialActivation):
+class StepReLU(RadialActivation, closed=True):
     """``h(r) = r`` if ``r >= 1``, else 0: short vectors go to 0, long ones stay (eqn:step-relu).
 
     >>> StepReLU()(torch.tensor([[0.3, 0.4], [3.0, 4.0]]))
@@ -152,7 +169,7 @@ class StepReLU(RadialActivation):
         return profiles.step_relu_slope(r)
 
 
-class Squash(RadialActivation):
+class Squash(RadialActivation, closed=True):
     """``h(r) = r^2 / (r^2 + 1)``, the squashing function of capsule networks.
 
     >>> Squash()(torch.tensor([0.0, 1.0]))
@@ -168,7 +185,7 @@ class Squash(RadialActivation):
         return profiles.squash_slope(r)
 
 
-class ShiftedReLU(RadialActivation):
+class ShiftedReLU(RadialActivation, closed=True):
     """``h(r) = max(0, r - b)`` with a fixed b (a trainable one is ``ShiftedReLU(0, shift="trainable")``).
 
     >>> ShiftedReLU(1.0)(torch.tensor([3.0, 4.0]))
@@ -192,7 +209,7 @@ class ShiftedReLU(RadialActivation):
         return ", ".join(part for part in (f"b={self.b:g}", super().extra_repr()) if part)
 
 
-class RadialSigmoid(RadialActivation):
+class RadialSigmoid(RadialActivation, closed=True):
     """``h(r) = 1 / (1 + e^-r)``. Since h(0) = 1/2 it jumps at the origin, where its value and gradient are 0.
 
     >>> RadialSigmoid(shift=5.0)(torch.tensor([3.0, 4.0]))

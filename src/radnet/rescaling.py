@@ -17,6 +17,7 @@ Two forms of the same function: `composed` is made of differentiable operations 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -122,16 +123,27 @@ def block_sizes(blocks: int | Sequence[int], n: int) -> list[int]:
     return list(blocks)
 
 
-def rescale_axis(v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | float | None, dim: int) -> Tensor:
+def rescale_axis(
+    v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | float | None, dim: int, *, closed: bool = False
+) -> Tensor:
     """The rescaling along one axis; a shift may be any tensor that broadcasts against the norms.
 
-    Chooses between the two forms; the choice never changes the function.
+    Chooses between the two forms; the choice never changes the function. A profile that is ``closed`` is a formula
+    without parameters: it is not tried out to see whether it is being trained.
     """
     dh = slope if slope is not None else slope_of(h)
-    if _is_compiled(v) or _has_own_parameters(h, v) or _inside_transform() or _has_tangent(v, shift):
+    if _is_compiled(v) or _inside_transform() or _has_tangent(v, shift) or not (closed or _is_fixed(h, v)):
         return composed(v, h, dh, shift, dim)[0]
+    if not _is_trained(v, shift):
+        return forward(v, shift, h, dh, dim)[0]
     out: Tensor = _Rescale.apply(v, shift, h, dh, dim)  # type: ignore[no-untyped-call]
     return out
+
+
+def _is_trained(v: Tensor, shift: Tensor | float | None) -> bool:
+    """Whether somebody will ask for the gradient of v or of the shift."""
+    wanted = v.requires_grad or (isinstance(shift, Tensor) and shift.requires_grad)
+    return wanted and torch.is_grad_enabled()
 
 
 def _is_compiled(v: Tensor) -> bool:
@@ -142,14 +154,16 @@ def _is_compiled(v: Tensor) -> bool:
 _ORDINARY = (Tensor, torch.nn.Parameter)
 
 
-def _has_own_parameters(h: Profile, v: Tensor) -> bool:
-    """Whether the profile itself is being trained (a module, a closure over a Parameter)."""
+def _is_fixed(h: Profile, v: Tensor) -> bool:
+    """Whether the profile itself is not being trained (as a module is, or a closure over a Parameter)."""
     if not torch.is_grad_enabled():
-        return False
-    return h(torch.ones(1, dtype=accumulation_dtype(v.dtype), device=v.device)).requires_grad
+        return True
+    return not h(torch.ones(1, dtype=accumulation_dtype(v.dtype), device=v.device)).requires_grad
 
 
 def _has_tangent(*tensors: object) -> bool:
+    if forward_ad._current_level < 0:  # nobody is in forward mode
+        return False
     return any(isinstance(x, Tensor) and forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
@@ -177,6 +191,7 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
+@functools.cache
 def ordinary_range(dtype: torch.dtype) -> tuple[float, float]:
     """Norms between these two can be squared, inverted and divided by without a second thought.
 
@@ -263,21 +278,43 @@ def plain_norms(v: Tensor, dim: int) -> Tensor:
 
 def is_ordinary(r: Tensor) -> bool:
     """Whether all norms are in the ordinary range; only on the CPU, where asking does not stall a device."""
-    if r.device.type != "cpu" or r.numel() == 0:
+    count = r.numel()
+    if count == 0 or r.device.type != "cpu":
         return False
     low, high = ordinary_range(r.dtype)
+    if count == 1:
+        return low <= r.item() <= high
     smallest, largest = torch.aminmax(r)
     return low <= smallest.item() and largest.item() <= high
+
+
+def ordinary_but_for_zeros(v: Tensor, r: Tensor) -> Tensor | None:
+    """The norms with 1 in place of those of rows that are exactly 0, if then all are ordinary; None otherwise.
+
+    A Step-ReLU gives such rows. A norm that is 0 by underflow is none of them.
+    """
+    if not r.numel() or r.device.type != "cpu" or r.amin().item() != 0:
+        return None
+    zeros = r == 0
+    safe = torch.where(zeros, torch.ones_like(r), r)
+    underflow = bool((torch.where(zeros, v, torch.zeros_like(v)) != 0).any())
+    return safe if is_ordinary(safe) and not underflow else None
 
 
 def forward(
     v: Tensor, shift: Tensor | float | None, h: Profile, slope: Profile, dim: int
 ) -> tuple[Tensor, Tensor, bool]:
     """The value, the norm of each row with 0 for the rows that count as 0, and whether all of them are ordinary."""
-    a = v.to(accumulation_dtype(v.dtype))
+    accumulated = accumulation_dtype(v.dtype)
+    a = v if v.dtype == accumulated else v.to(accumulated)
     r = plain_norms(a, dim)
     if is_ordinary(r):
-        return (a * (h(less_shift(r, shift)) / r)).to(v.dtype), r, True
+        y = a * (h(less_shift(r, shift)) / r)
+        return y if y.dtype == v.dtype else y.to(v.dtype), r, True
+    safe = ordinary_but_for_zeros(a, r)
+    if safe is not None:
+        factor = torch.where(r == 0, torch.zeros_like(r), h(less_shift(safe, shift)) / safe)
+        return (a * factor).to(v.dtype), r, False
     y, r = composed(v, h, slope, shift, dim)
     return y, r, False
 

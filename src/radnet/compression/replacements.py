@@ -44,7 +44,7 @@ class FoldedBatchNorm(nn.Identity):
         return f"axes={self.axes}"
 
 
-class RMSRescaling(RadialActivation):
+class RMSRescaling(RadialActivation, closed=True):
     """``v -> v / sqrt(|v|^2/n + eps)`` with an n of its own: an RMSNorm of n entries, kept in fewer.
 
     Parameters
