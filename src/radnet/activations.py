@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import abc
 import difflib
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,14 @@ from .errors import InvalidType, InvalidValue
 from .rescaling import block_sizes, rescale, rescale_axis, slope_of
 
 Shift = float | Literal["trainable"] | None
+
+
+class Reach(NamedTuple):
+    """What is known of how far a rescaling takes vectors; `compress` bounds by it what a tolerance changes."""
+
+    lipschitz: float | None = None  # a Lipschitz constant of ``v -> h(|v| - t) v/|v|``: sup h', if h(-t) = 0
+    longest: float = math.inf  # the supremum of |h|
+    growth: float = math.inf  # a number g with ``|h(r - t)| <= r + g`` for all norms r
 
 
 class RadialActivation(nn.Module, abc.ABC):
@@ -60,8 +69,8 @@ class RadialActivation(nn.Module, abc.ABC):
         super().__init_subclass__(**keywords)
         if "profile" in vars(cls):
             cls._closed = closed
-            if "slope" not in vars(cls):  # a new profile has not the old derivative
-                cls.slope = RadialActivation.slope  # type: ignore[method-assign]
+            for name in {"slope", "reach"} - vars(cls).keys():  # a new profile has not the old derivative
+                setattr(cls, name, getattr(RadialActivation, name))
 
     def __init__(
         self,
@@ -92,12 +101,24 @@ class RadialActivation(nn.Module, abc.ABC):
         """The derivative of the profile; found by automatic differentiation unless a subclass knows better."""
         return slope_of(self.profile)(r)
 
+    def reach(self, dtype: torch.dtype = torch.float64) -> Reach:
+        """How far it takes vectors of this dtype; nothing is known unless a subclass says so.
+
+        >>> Squash(shift=2.0).reach(), ShiftedReLU(0.5).reach().growth
+        (Reach(lipschitz=None, longest=1.0, growth=inf), 0.0)
+        """
+        return Reach()
+
     def forward(self, v: Tensor) -> Tensor:
         """Rescale each vector of ``v``."""
         if self._closed and self._is_plain(v):
             return rescale_axis(v, self.profile, self.slope, None, self.dim % v.ndim, closed=True)
         slope = None if type(self).slope is RadialActivation.slope else self.slope
         return rescale(v, self.profile, slope=slope, shift=self.shift, dim=self.dim, blocks=self.blocks)
+
+    @property
+    def _t(self) -> float:
+        return 0.0 if self.shift is None else float(self.shift.detach())
 
     def _is_plain(self, v: object) -> bool:
         """What `rescale` checks at every call, in short, where there are no blocks and no shift."""
@@ -134,6 +155,10 @@ class Identity(RadialActivation, closed=True):
         """``h(r) = r``."""
         return profiles.identity(r)
 
+    def reach(self, dtype: torch.dtype = torch.float64) -> Reach:
+        """Without a shift nothing happens; with one, norms change by it."""
+        return Reach(1.0 if self._t == 0 else None, growth=abs(self._t))
+
     def forward(self, v: Tensor) -> Tensor:
         """``v`` itself, unless there is a shift."""
         if self._is_plain(v):
@@ -168,6 +193,10 @@ class StepReLU(RadialActivation, closed=True):
         """1 if ``r >= 1``, else 0."""
         return profiles.step_relu_slope(r)
 
+    def reach(self, dtype: torch.dtype = torch.float64) -> Reach:
+        """It jumps; norms grow by a shift below 0 alone."""
+        return Reach(growth=max(0.0, -self._t))
+
 
 class Squash(RadialActivation, closed=True):
     """``h(r) = r^2 / (r^2 + 1)``, the squashing function of capsule networks.
@@ -183,6 +212,10 @@ class Squash(RadialActivation, closed=True):
     def slope(self, r: Tensor) -> Tensor:
         """``h'(r) = 2r / (r^2 + 1)^2``."""
         return profiles.squash_slope(r)
+
+    def reach(self, dtype: torch.dtype = torch.float64) -> Reach:
+        """``sup h' = h'(1/sqrt 3) = 3 sqrt(3)/8``, and h < 1; with a shift h(-t) is not 0."""
+        return Reach(3 * math.sqrt(3) / 8 if self._t == 0 else None, longest=1.0)
 
 
 class ShiftedReLU(RadialActivation, closed=True):
@@ -204,6 +237,10 @@ class ShiftedReLU(RadialActivation, closed=True):
         """1 if ``r >= b``, else 0."""
         return profiles.shifted_relu_slope(r, self.b)
 
+    def reach(self, dtype: torch.dtype = torch.float64) -> Reach:
+        """``sup h' = 1``; norms grow only if b and t together are below 0, and then it jumps at the origin."""
+        return Reach(1.0 if self.b + self._t >= 0 else None, growth=max(0.0, -self.b - self._t))
+
     def extra_repr(self) -> str:
         """b first."""
         return ", ".join(part for part in (f"b={self.b:g}", super().extra_repr()) if part)
@@ -223,6 +260,10 @@ class RadialSigmoid(RadialActivation, closed=True):
     def slope(self, r: Tensor) -> Tensor:
         """``h'(r) = h(r) h(-r)``."""
         return profiles.sigmoid_slope(r)
+
+    def reach(self, dtype: torch.dtype = torch.float64) -> Reach:
+        """It jumps at the origin, and h < 1."""
+        return Reach(longest=1.0)
 
 
 class Radial(RadialActivation):

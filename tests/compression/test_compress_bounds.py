@@ -11,7 +11,6 @@ import radnet
 from known_models import decaying, normal
 from radnet.compression.bounds.bound import Bound
 from radnet.compression.bounds.lengths import Lengths, Stretch, beyond_the_edge, gradient_of_sum, times_seen
-from radnet.compression.bounds.lipschitz import growth, lipschitz, longest
 from radnet.compression.replacements import RMSRescaling
 from radnet.compression.spaces.bases import lay_out
 from radnet.compression.spaces.follow import Analysis
@@ -294,7 +293,7 @@ class OtherShifted(radnet.ShiftedReLU):
     ],
 )
 def test_lipschitz_constants_are_those_of_the_maps(rho, expected):
-    found = lipschitz(rho)
+    found = rho.reach().lipschitz
     assert found == (None if expected is None else pytest.approx(expected))
     if expected is not None:  # and no two vectors say otherwise
         v = normal(4000, 3) * torch.logspace(-3, 1, 4000, dtype=torch.float64).unsqueeze(1)
@@ -493,20 +492,22 @@ def test_pools_stretch_a_row_by_the_root_of_how_much_a_position_weighs(pool):
 
 
 def test_lengths_of_profiles():
-    assert [longest(rho) for rho in (radnet.Squash(shift=1.0), radnet.RadialSigmoid(), RMSRescaling(9, 0.0))] == [
+    assert [
+        rho.reach().longest for rho in (radnet.Squash(shift=1.0), radnet.RadialSigmoid(), RMSRescaling(9, 0.0))
+    ] == [
         1,
         1,
         3,
     ]
-    assert [longest(rho) for rho in (radnet.Identity(), Other(), radnet.Radial(torch.tanh))] == [math.inf] * 3
+    assert [rho.reach().longest for rho in (radnet.Identity(), Other(), radnet.Radial(torch.tanh))] == [math.inf] * 3
     known = [radnet.Identity(shift=0.5), radnet.StepReLU(shift=-0.7), radnet.ShiftedReLU(0.5, shift=-0.8)]
-    assert [growth(rho) for rho in known] == pytest.approx([0.5, 0.7, 0.3])
+    assert [rho.reach().growth for rho in known] == pytest.approx([0.5, 0.7, 0.3])
     v = normal(1000, 3) * torch.logspace(-3, 1, 1000, dtype=torch.float64).unsqueeze(1)
     for rho in known:
-        assert bool((rho(v).norm(dim=1) <= v.norm(dim=1) + growth(rho) + 1e-12).all())
-    assert growth(Other()) == math.inf
-    assert lipschitz(RMSRescaling(3, None), torch.float32) == lipschitz(RMSRescaling(3, None), torch.bfloat16)
-    assert lipschitz(RMSRescaling(3, None), torch.float32) == pytest.approx(2**11.5)
+        assert bool((rho(v).norm(dim=1) <= v.norm(dim=1) + rho.reach().growth + 1e-12).all())
+    assert Other().reach().growth == math.inf
+    assert (rms := RMSRescaling(3, None)).reach(torch.float32) == rms.reach(torch.bfloat16)
+    assert rms.reach(torch.float32).lipschitz == pytest.approx(2**11.5)
 
 
 def test_an_activation_that_jumps_but_has_short_values_has_a_bound():

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..activations import RadialActivation
+from ..activations import RadialActivation, Reach
 from ..errors import InvalidValue
+from ..rescaling import accumulation_dtype
 
 
 class FoldedBatchNorm(nn.Identity):
@@ -79,6 +80,11 @@ class RMSRescaling(RadialActivation, closed=True):
         square = q * q + p * p
         return math.sqrt(self.n) * (p / m) * p / (square * square.sqrt())
 
+    def reach(self, dtype: torch.dtype = torch.float64) -> Reach:
+        """``sup h' = h'(0) = 1/sqrt(eps)``, and h < sqrt(n)."""
+        eps = own_eps(self.eps, dtype)
+        return Reach(1 / math.sqrt(eps) if eps > 0 and self._t == 0 else None, longest=math.sqrt(self.n))
+
     def _shares(self, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """``r/m`` and ``s/m`` with ``s = sqrt(n eps)``, and m, the larger of r and s.
 
@@ -93,6 +99,15 @@ class RMSRescaling(RadialActivation, closed=True):
     def extra_repr(self) -> str:
         """n and eps."""
         return f"n={self.n}, eps={self.eps}"
+
+
+def own_eps(eps: float | None, dtype: torch.dtype) -> float:
+    """An eps, or the one of the dtype in which norms are accumulated.
+
+    >>> own_eps(None, torch.bfloat16) == torch.finfo(torch.float32).eps
+    True
+    """
+    return torch.finfo(accumulation_dtype(dtype)).eps if eps is None else eps
 
 
 class AxesGuard:

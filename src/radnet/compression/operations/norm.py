@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from ..bounds.lengths import ANY, Size
-from ..bounds.lipschitz import own_eps
 from ..bounds.sizes import Sizes
 from ..program import NOT_EQUIVARIANT, FunctionCall, Operation, Step, Unknown
 from ..reasons import Cause, Reason
+from ..replacements import own_eps
 from ..rms_norms import rms_norm
 from ..spaces.features import Feature
 from ..spaces.follow import Analysis

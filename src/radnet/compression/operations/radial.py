@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from ...activations import RadialActivation
 from ...rescaling import block_sizes
 from ..bounds.lengths import Size
-from ..bounds.lipschitz import growth, lipschitz, longest
 from ..bounds.sizes import Sizes
 from ..program import Operation, Step
 from ..spaces.features import Entries, Feature
@@ -59,13 +58,13 @@ class Radial(Operation):
         axis = rho.dim % value.ndim
         u = sizes.read(value, axis)
         blocks = 1 if rho.blocks is None else len(block_sizes(rho.blocks, value.shape[axis]))
-        L = lipschitz(rho, value.dtype)
-        norm = u.norm.plus(sizes.spread_out(math.sqrt(blocks) * growth(rho), value, u))
+        L, longest, growth = rho.reach(value.dtype)
+        norm = u.norm.plus(sizes.spread_out(math.sqrt(blocks) * growth, value, u))
         if L is not None:
             norm = norm.least(u.norm.times(L))
         error = u.error.plus(sizes.unread(value, u))
         error = error if u.bare is None else error.least(u.bare)
-        return sizes.rescaled(step, u, norm, error, L, math.sqrt(blocks) * longest(rho))
+        return sizes.rescaled(step, u, norm, error, L, math.sqrt(blocks) * longest)
 
 
 def _rescaled(span: AffineSet, bounds: Entries, source: Hashable, lengths: bool) -> AffineSet:
