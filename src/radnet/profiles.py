@@ -6,6 +6,7 @@ to norms, or to norms less a shift, so its argument may be negative.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -42,9 +43,14 @@ def squash(r: Tensor) -> Tensor:
     >>> squash(torch.tensor([0.0, 1.0, 1e30]))
     tensor([0.0000, 0.5000, 1.0000])
     """
-    largest = math.sqrt(torch.finfo(r.dtype).max) / 2  # there h is 1 and its derivative 0 to the last bit
+    largest = _root_of_largest(r.dtype) / 2  # there h is 1 and its derivative 0 to the last bit
     q = r.clamp(-largest, largest).square()
     return q / (q + 1)
+
+
+@functools.cache
+def _root_of_largest(dtype: torch.dtype) -> float:
+    return math.sqrt(torch.finfo(dtype).max)
 
 
 def squash_slope(r: Tensor) -> Tensor:
