@@ -6,7 +6,6 @@ to norms, or to norms less a shift, so its argument may be negative.
 
 from __future__ import annotations
 
-import functools
 import math
 
 import torch
@@ -37,20 +36,22 @@ def step_relu_slope(r: Tensor) -> Tensor:
     return (r >= 1).to(r.dtype)
 
 
+#: half of the largest number with a square
+_LARGEST = {
+    dtype: math.sqrt(torch.finfo(dtype).max) / 2
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+}
+
+
 def squash(r: Tensor) -> Tensor:
     """``h(r) = r^2 / (r^2 + 1)`` (ex:radialact 2), without overflow for large r.
 
     >>> squash(torch.tensor([0.0, 1.0, 1e30]))
     tensor([0.0000, 0.5000, 1.0000])
     """
-    largest = _root_of_largest(r.dtype) / 2  # there h is 1 and its derivative 0 to the last bit
+    largest = _LARGEST.get(r.dtype, math.inf)  # there h is 1 and its derivative 0 to the last bit
     q = r.clamp(-largest, largest).square()
     return q / (q + 1)
-
-
-@functools.cache
-def _root_of_largest(dtype: torch.dtype) -> float:
-    return math.sqrt(torch.finfo(dtype).max)
 
 
 def squash_slope(r: Tensor) -> Tensor:

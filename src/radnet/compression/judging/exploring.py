@@ -107,7 +107,7 @@ class Explorer:
         for other in unusual_inputs(found.base) if exact and not data else ():
             self._try(found, other, keep=other.other_axes)
         if exact and self.model.training:
-            self._try(found, replace(found.base, what="evaluation mode", evaluates=True))
+            self._try_if_other(found, replace(found.base, what="evaluation mode", evaluates=True))
         return found
 
     @contextmanager
@@ -208,6 +208,15 @@ class Explorer:
                 break
             effort += self._try(found, call, keep=False)
             made += self.made
+
+    def _try_if_other(self, found: Explored, call: Call) -> None:
+        """Have a call judged only if it takes another way."""
+        try:
+            other = self.recorded(call).log not in found.logs
+        except Exception:
+            return
+        if other:
+            self._try(found, call)
 
     def _try(self, found: Explored, call: Call, *, keep: bool = True) -> int:
         """Run a call and see whether it takes another way; returns how many operations ran."""
