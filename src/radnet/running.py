@@ -35,7 +35,7 @@ class Call:
     args: tuple[Argument, ...]
     kwargs: Mapping[str, Argument] = dataclasses.field(default_factory=dict)
     what: str = "the given inputs"
-    other_axes: bool = False  # whether its tensors have another number of axes than the given ones
+    other_axes: int = 0  # -1 or 1 if its tensors have fewer or more axes than the given ones
     evaluates: bool = False  # whether the model is called in evaluation mode, though it was given in training mode
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Call:

@@ -86,6 +86,21 @@ def test_another_number_of_axes_is_refused_however_it_is_passed(model, given, ar
             network(*args, **kwargs)
 
 
+def test_only_that_number_of_axes_is_refused_which_is_another_function():
+    class Centred(Wide):
+        def forward(self, x):
+            h = self.rho(self.a(x))
+            return self.c(h - h.mean(1, keepdim=True)).amax(-2)
+
+    torch.manual_seed(0)
+    model = Centred()
+    c = radnet.compress(model, normal(6, 5, 4))
+    assert c.certificate.limits == ("one axis fewer", "calls of b, which never ran")
+    assert same(model, c.network, normal(6, 2, 5, 4))
+    with pytest.raises(radnet.RadNetError, match="was compressed for inputs of 3 axes and got 2"):
+        c.network(normal(5, 4))
+
+
 # --- layers that never ran
 
 

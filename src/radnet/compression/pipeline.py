@@ -120,8 +120,9 @@ def compress_any(wish: Wish[ModelT]) -> ModelCompression[ModelT]:
 def _guarded(smaller: Smaller[ModelT], other_axes: Sequence[str], call: Call, explored: Explored) -> tuple[str, ...]:
     """Have the small model refuse what it is not known to be the same for; what that is, in words."""
     network = smaller.network
-    if other_axes:
-        network.register_forward_pre_hook(AxesGuard(parameters_of(network), call.args, call.kwargs), with_kwargs=True)
+    if explored.refused_axes:
+        guard = AxesGuard(parameters_of(network), call.args, call.kwargs, explored.refused_axes)
+        network.register_forward_pre_hook(guard, with_kwargs=True)
     shrank = any(space.after < space.before for space in smaller.spaces)
     modules = dict(network.named_modules())  # a rewritten model has not all of them
     idle = [path for path in explored.idle() if shrank and path in modules]

@@ -122,11 +122,13 @@ class AxesGuard:
         Of the parameters that forward takes by position, `parameters_of` the model.
     args, kwargs
         The arguments it was compressed for.
+    refused : set of int
+        -1 if fewer axes are refused, 1 if more are.
 
     Examples
     --------
     >>> layer = nn.Identity()
-    >>> guard = AxesGuard(parameters_of(layer), (torch.ones(1, 3),), {})
+    >>> guard = AxesGuard(parameters_of(layer), (torch.ones(1, 3),), {}, frozenset({-1}))
     >>> _ = layer.register_forward_pre_hook(guard, with_kwargs=True)
     >>> layer(input=torch.ones(3))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -134,14 +136,17 @@ class AxesGuard:
     radnet.errors.InvalidValue: Identity was compressed for inputs of 2 axes and got 1: there the original is ...
     """
 
-    def __init__(self, names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object]) -> None:
-        self.names = tuple(names)
+    def __init__(
+        self, names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object], refused: frozenset[int]
+    ) -> None:
+        self.names, self.refused = tuple(names), refused
         self.axes = {where: axes for where, axes in self._axes(args, kwargs).items() if axes}
 
     def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Look at the tensors that stand where those stood."""
         for where, axes in self._axes(args, kwargs).items():
-            if axes != self.axes.get(where, axes):
+            given = self.axes.get(where, axes)
+            if axes != given and (1 if axes > given else -1) in self.refused:
                 raise InvalidValue(
                     f"{type(module).__name__} was compressed for inputs of {self.axes[where]} axes and got {axes}: "
                     "there the original is another function"

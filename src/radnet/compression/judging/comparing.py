@@ -44,6 +44,7 @@ class Judge:
         self.differ: list[Tried] = []  # the calls at which the two are not the same
         self.seen: set[str] = set()  # outputs that were judged somewhere
         self.limits: list[str] = []  # calls with another number of axes at which they are not
+        self.refused_axes: set[int] = set()  # -1 if one of them has fewer, 1 if one has more
         self.last: dict[str, Tensor] = {}
 
     def compare(self, tried: Tried) -> Compared:

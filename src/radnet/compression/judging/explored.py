@@ -40,6 +40,7 @@ class Explored:
     kept: set[str] = field(default_factory=set)
     pinned: set[str] = field(default_factory=set)
     differ: list[Tried] = field(default_factory=list)  # calls at which a small model was found to differ
+    refused_axes: frozenset[int] = frozenset()  # -1, 1: a small model is another function with fewer, with more axes
     asked: dict[str, set[str]] = field(default_factory=dict)  # sizes of layers that forward reads, by path
     logs: list[Log] = field(default_factory=list)  # of the base and of the ways
     layers: frozenset[str] = frozenset()  # the layers with parameters that are called as such

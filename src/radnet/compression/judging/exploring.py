@@ -105,7 +105,7 @@ class Explorer:
         if exact and arguments:
             vary(self.model, found.base, self.generator, self._allowance(given), partial(self._outcome, found))
         for other in unusual_inputs(found.base) if exact and not data else ():
-            self._try(found, other, keep=other.other_axes)
+            self._try(found, other, keep=bool(other.other_axes))
         if exact and self.model.training:
             self._try_if_other(found, replace(found.base, what="evaluation mode", evaluates=True))
         return found

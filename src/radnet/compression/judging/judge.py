@@ -84,7 +84,7 @@ def judge(
     judging = Judge(original, twin, explored.precision, nudges, Shaken(generator))
     ours = with_same_parameters(small if shipped is None else shipped)
     certificate = _certificate(judging, explored, partial(_drawn_anew, explorer), ours, as_stored)
-    explored.differ = judging.differ
+    explored.differ, explored.refused_axes = judging.differ, frozenset(judging.refused_axes)
     return certificate
 
 
@@ -198,6 +198,7 @@ def _judge_another(judging: Judge, tried: Tried, at_jump: Tensor, failed: Tensor
     if tried.call.other_axes and len(judging.failures) > noted[0]:  # the small model will refuse such inputs
         del judging.failures[noted[0] :], judging.differ[noted[1] :]
         judging.limits.append(tried.call.what)
+        judging.refused_axes.add(tried.call.other_axes)
     if found is None:
         return
     if tried.call.what == REDRAWN:

@@ -176,9 +176,9 @@ def unusual_inputs(call: Call) -> Iterator[Call]:
     yield dataclasses.replace(gaps, what="memory with gaps")
     rows = call.rows
     flat = call.mapped(lambda x: x[0] if x.ndim > 1 and len(x) == rows else x)
-    yield dataclasses.replace(flat, what="one axis fewer", other_axes=True)
+    yield dataclasses.replace(flat, what="one axis fewer", other_axes=-1)
     front = call.mapped(lambda x: torch.stack([x, x]) if x.ndim else x)
-    yield dataclasses.replace(front, what="one axis in front", other_axes=True)
+    yield dataclasses.replace(front, what="one axis in front", other_axes=1)
     for k, x in enumerate(call.args):
         if isinstance(x, list | tuple) and x:
             for other in ([*x, x[-1]], [*x, *x, x[0]], list(x[:-1])):
