@@ -13,7 +13,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
@@ -142,14 +142,10 @@ class _Walk:
             self._read(value)
 
     def _read(self, function: types.FunctionType) -> None:
-        names = set(_names(function.__code__))
+        names = set(names_in(function.__code__))
         self._look_up(function.__globals__, names)
         given = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        for cell in function.__closure__ or ():
-            try:
-                given.append(cell.cell_contents)
-            except ValueError:  # it is empty still
-                continue
+        given += cells_of(function)
         self.found.values += [value for value in given if isinstance(value, dict)]  # a list there notes what was called
         self.todo += [value for value in given if not _is_value(value)]
 
@@ -157,7 +153,7 @@ class _Walk:
         for name in names & namespace.keys():
             value = namespace[name]
             if isinstance(value, types.ModuleType):
-                if value.__name__.partition(".")[0] not in _LIBRARIES and id(value) not in self.seen:
+                if is_own(value.__name__) and id(value) not in self.seen:
                     self.seen.add(id(value))
                     self._look_up(vars(value), names)
                     self.seen.discard(id(value))
@@ -174,15 +170,31 @@ def _is_value(value: object) -> bool:
 
 
 def _of_users(value: type | types.FunctionType) -> bool:
-    return str(value.__module__).partition(".")[0] not in _LIBRARIES
+    return is_own(str(value.__module__))
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
+def names_in(code: types.CodeType) -> Iterator[str]:
     """The names that a function uses, and the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)
+
+
+def cells_of(function: types.FunctionType) -> Iterator[object]:
+    """What a function closes over, but for cells that are empty still."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):
+            yield cell.cell_contents
+
+
+def is_own(module: object) -> bool:
+    """Whether a module of this name is the user's own: not of PyTorch, of this package or of the standard library.
+
+    >>> is_own("torch.nn"), is_own("models.mine"), is_own(None)
+    (False, True, False)
+    """
+    return isinstance(module, str) and module.partition(".")[0] not in _LIBRARIES
 
 
 # --- as it was

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
-import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from typing import NamedTuple
 from torch import nn
 
 from ...running import attributes
+from ...surroundings import cells_of, is_own, names_in
 
 #: words and numbers in the code of a model that are tried, and how long a word may be
 MOST_CONSTANTS, LONGEST_WORD = 24, 40
@@ -29,7 +29,6 @@ MOST_FUNCTIONS, DEEPEST = 400, 4
 LONGEST = 2**12
 #: numbers beyond, such as infinity, are not tried
 LARGEST = 2.0**62
-_OTHERS = frozenset({"torch", "radnet", "numpy", *sys.stdlib_module_names})
 
 
 class Constants(NamedTuple):
@@ -59,7 +58,7 @@ def constants_of(model: nn.Module) -> Constants:
 def lengths_in(model: nn.Module) -> list[int]:
     """Lengths that a forward may ask for: by whole numbers in its code, on its modules and in what they hold."""
     numbers = {int(k) for k in constants_of(model).numbers if k == int(k)}
-    own = [m for m in model.modules() if _is_own(type(m).__module__)]
+    own = [m for m in model.modules() if is_own(type(m).__module__)]
     held = (value for m in own for _, value in (*attributes(m), *_class_attributes(type(m))))
     whole = (k for k in held if isinstance(k, int) and not isinstance(k, bool) and 0 < k <= LONGEST)
     numbers.update(list(dict.fromkeys(whole))[:MOST_ATTRIBUTES])
@@ -110,12 +109,12 @@ def _methods(model: nn.Module) -> Iterator[object]:
     parts: list[tuple[int, object]] = []
     classes: dict[type, None] = {}
     for m in model.modules():
-        classes.update(dict.fromkeys(cls for cls in type(m).__mro__ if _is_own(cls.__module__)))
+        classes.update(dict.fromkeys(cls for cls in type(m).__mro__ if is_own(cls.__module__)))
         for name, value in vars(m).items():
             if inspect.isroutine(value) or isinstance(value, functools.partial):
                 parts.append((int(name != "forward"), value))
-            elif _is_own(type(value).__module__):
-                classes.update(dict.fromkeys(cls for cls in type(value).__mro__ if _is_own(cls.__module__)))
+            elif is_own(type(value).__module__):
+                classes.update(dict.fromkeys(cls for cls in type(value).__mro__ if is_own(cls.__module__)))
     for cls in classes:
         parts += [(int(name != "forward"), part) for name, part in vars(cls).items() if name != "__init__"]
     yield from (part for _, part in sorted(parts, key=lambda item: item[0]))
@@ -132,37 +131,22 @@ def _unfolded(found: object) -> Iterator[types.FunctionType]:
         seen.add(id(f))
         inner = (getattr(f, name, None) for name in ("__func__", "fget", "func", "__wrapped__"))
         if isinstance(f, types.FunctionType):
-            todo += [cell for cell in _cells(f) if isinstance(cell, types.FunctionType | functools.partial)]
-            if _is_own(f.__globals__.get("__name__")):
+            todo += [cell for cell in cells_of(f) if isinstance(cell, types.FunctionType | functools.partial)]
+            if is_own(f.__globals__.get("__name__")):
                 yield f
-        elif isinstance(f, type) and _is_own(f.__module__) and not issubclass(f, nn.Module):
+        elif isinstance(f, type) and is_own(f.__module__) and not issubclass(f, nn.Module):
             todo += [part for name, part in vars(f).items() if name != "__init__"]
         if not isinstance(f, type):
             todo += [part for part in inner if callable(part)]
 
 
-def _cells(function: types.FunctionType) -> Iterator[object]:
-    for cell in function.__closure__ or ():
-        try:
-            yield cell.cell_contents
-        except ValueError:  # nothing is in it yet
-            continue
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for c in code.co_consts:
-        if isinstance(c, types.CodeType):
-            yield from _names(c)
-
-
 def _named(function: types.FunctionType) -> Iterator[object]:
     """What the code of a function names: globals, attributes of the user's own modules and classes among them."""
-    names = dict.fromkeys(_names(function.__code__))
-    for value in (*(function.__globals__[name] for name in names if name in function.__globals__), *_cells(function)):
+    names = dict.fromkeys(names_in(function.__code__))
+    for value in (*(function.__globals__[name] for name in names if name in function.__globals__), *cells_of(function)):
         yield value
         own = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
-        if _is_own(own) and not isinstance(value, types.FunctionType | nn.Module):
+        if is_own(own) and not isinstance(value, types.FunctionType | nn.Module):
             held = getattr(value, "__dict__", {})
             yield from (held[name] for name in names if name in held)
 
@@ -202,7 +186,7 @@ def _keys(model: nn.Module) -> list[str]:
     found: dict[str, None] = {}
     for m in model.modules():
         held: list[Iterable[object]] = [m.keys()] if isinstance(m, nn.ModuleDict | nn.ParameterDict) else []
-        if _is_own(type(m).__module__):
+        if is_own(type(m).__module__):
             held += [value.keys() for name, value in vars(m).items() if isinstance(value, dict) and name[:1] != "_"]
         found.update(dict.fromkeys(key for keys in held for key in keys if isinstance(key, str)))
     return list(found)[:MOST_KEYS]
@@ -213,7 +197,7 @@ def _places(model: nn.Module) -> int:
     held = [
         len(value)
         for m in model.modules()
-        if _is_own(type(m).__module__)
+        if is_own(type(m).__module__)
         for value in vars(m).values()
         if isinstance(value, list | tuple)
     ]
@@ -222,10 +206,5 @@ def _places(model: nn.Module) -> int:
 
 def _class_attributes(cls: type) -> Iterator[tuple[str, object]]:
     for base in cls.__mro__:
-        if _is_own(base.__module__):
+        if is_own(base.__module__):
             yield from vars(base).items()
-
-
-def _is_own(module: object) -> bool:
-    """Whether a module of this name is the user's own."""
-    return isinstance(module, str) and module.partition(".")[0] not in _OTHERS
