@@ -26,6 +26,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("radnet")
 
+torch.set_warn_always(True)  # what torch warns of once in a process would fail in whichever test comes first
+
 if COUNTS == "few":  # every mutant is a fork of one process: what takes seconds the first time is done before
     torch.export.export(torch.nn.Linear(1, 1), (torch.zeros(1, 1),))
 

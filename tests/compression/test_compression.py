@@ -488,3 +488,15 @@ def test_lazy_layers_say_so_until_they_have_run(generator):
         radnet.verify(net, net, torch.ones(2, 2))
     net(torch.randn(5, 2))
     assert radnet.compress(net).network.widths == (2, 3, 4, 1)
+
+
+def test_a_network_whose_profile_takes_its_own_dtype_alone_is_judged_in_it():
+    def insists(r):
+        if r.dtype != torch.float32:
+            raise TypeError("float32 it has to be")
+        return torch.tanh(r)
+
+    net = radnet.RadNet((2, 9, 9, 1), radnet.Radial(insists), generator=torch.Generator().manual_seed(3))
+    c = radnet.compress(net, inputs(net).float())
+    assert c.certificate.lossless
+    assert (c.certificate.judged_in, c.network.widths) == ("float32", (2, 3, 4, 1))

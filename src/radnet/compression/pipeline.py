@@ -26,7 +26,7 @@ from ..network import NetworkT
 from ..running import Call, Ran, as_float64, copied, with_same_parameters
 from .bounds.bound import Bound, bound
 from .certifying import certified, explored_by, run_as_stored
-from .chain import qr_compress
+from .chain import ReducedChain, qr_compress
 from .judging.certificate import Certificate
 from .judging.explored import Explored
 from .judging.exploring import Explorer
@@ -73,12 +73,18 @@ def compress_chain(model: NetworkT, call: Call, generator: torch.Generator) -> C
     explorer.release()
     reduced = qr_compress(model.weights, model.biases)
     network = model.with_parameters(reduced.weights, reduced.biases)
-    wide = copied(network, as_float64)
-    for layer, W, b in zip(wide.layers, reduced.weights, reduced.biases, strict=True):  # as they were before rounding
-        layer.weight = nn.Parameter(W.to(layer.weight.device, copy=True))
-        layer.bias = None if b is None else nn.Parameter(b.to(layer.weight.device, copy=True))
+    wide = _before_rounding(network, reduced) if explored.precision.float64 else network
     certificate = certified(model, wide, network, explored, None, generator)
     return Compression(network, certificate, model, reduced, parameter_versions(model))
+
+
+def _before_rounding(network: NetworkT, reduced: ReducedChain) -> NetworkT:
+    """The small network in float64, with the weights that QR gave."""
+    wide: NetworkT = copied(network, as_float64)
+    for layer, W, b in zip(wide.layers, reduced.weights, reduced.biases, strict=True):
+        layer.weight = nn.Parameter(W.to(layer.weight.device, copy=True))
+        layer.bias = None if b is None else nn.Parameter(b.to(layer.weight.device, copy=True))
+    return wide
 
 
 @dataclass(frozen=True, eq=False)

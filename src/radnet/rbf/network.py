@@ -260,7 +260,8 @@ def _eye(n: int, like: Tensor) -> Tensor:
 def _norm_after(rho: RadialActivation, r: float, like: Tensor) -> float:
     """``|rho(v)|`` for |v| = r; r itself where that gives nothing to divide by."""
     norm = torch.full((1,), r, dtype=accumulation_dtype(like.dtype), device=like.device)
-    after = abs(float(rho.profile(less_shift(norm, None if rho.shift is None else rho.shift.to(norm)))))
+    with torch.no_grad():
+        after = abs(float(rho.profile(less_shift(norm, None if rho.shift is None else rho.shift.to(norm)))))
     return after if 0 < after < math.inf else r
 
 

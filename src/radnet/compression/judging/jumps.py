@@ -33,7 +33,7 @@ def near_jump(rho: RadialActivation, r: Tensor, margin: Tensor | float = 0.0) ->
     >>> near_jump(StepReLU(), torch.tensor([1.0, 1.1, 1.2]), torch.tensor([0.0, 0.0, 0.3]))
     tensor([ True, False,  True])
     """
-    t = 0.0 if rho.shift is None else float(rho.shift)
+    t = 0.0 if rho.shift is None else float(rho.shift.detach())
     rounding = ULPS * torch.finfo(r.dtype).eps
     near = torch.zeros_like(r, dtype=torch.bool)
     for jump in rho.jumps:
