@@ -16,9 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from . import profiles
-from .checks import check_blocks, check_dim, check_input, check_number
+from .checks import check_blocks, check_dim, check_input, check_number, check_shift
 from .errors import InvalidType, InvalidValue
-from .rescaling import block_sizes, rescale, rescale_axis, slope_of
+from .native import kernels
+from .native.kernels import IDENTITY, SHIFTED_RELU, SIGMOID, SQUASH, STEP_RELU, Formula
+from .rescaling import block_sizes, rescale_axis, rescale_blocks, slope_of
 
 Shift = float | Literal["trainable"] | None
 
@@ -64,11 +66,14 @@ class RadialActivation(nn.Module, abc.ABC):
     jumps: ClassVar[tuple[float, ...]] = ()
     shift: Tensor | None
     _closed: ClassVar[bool] = False  # whether h is a formula without parameters
+    _known: ClassVar[Formula | None] = None  # what the compiled kernels know it by
 
-    def __init_subclass__(cls, *, closed: bool = False, **keywords: Any) -> None:
+    def __init_subclass__(cls, *, closed: bool = False, kind: int | None = None, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
+        if {"profile", "slope"} & vars(cls).keys():
+            cls._known = None if kind is None else Formula(kind)
         if "profile" in vars(cls):
-            cls._closed = closed
+            cls._closed = closed or kind is not None
             for name in {"slope", "reach"} - vars(cls).keys():  # a new profile has not the old derivative
                 setattr(cls, name, getattr(RadialActivation, name))
 
@@ -111,10 +116,31 @@ class RadialActivation(nn.Module, abc.ABC):
 
     def forward(self, v: Tensor) -> Tensor:
         """Rescale each vector of ``v``."""
-        if self._closed and self._is_plain(v):
-            return rescale_axis(v, self.profile, self.slope, None, self.dim % v.ndim, closed=True)
-        slope = None if type(self).slope is RadialActivation.slope else self.slope
-        return rescale(v, self.profile, slope=slope, shift=self.shift, dim=self.dim, blocks=self.blocks)
+        if not self._closed or not self._is_plain(v):
+            return self.along(v, self.dim)
+        dim, formula = self.dim % v.ndim, self._formula()
+        if formula is not None and not (v.requires_grad and torch.is_grad_enabled()):
+            y = kernels.value(v, formula, dim)
+            if y is not None:
+                return y
+        return rescale_axis(v, self.profile, self.slope, None, dim, closed=True, formula=formula)
+
+    def along(self, v: Tensor, dim: int) -> Tensor:
+        """Rescale each vector of ``v``, wherever it lies.
+
+        >>> Squash().along(torch.tensor([[0.6], [0.8]]), dim=0).T
+        tensor([[0.3000, 0.4000]])
+        """
+        axis, slope = check_input(v, dim), None if type(self).slope is RadialActivation.slope else self.slope
+        return rescale_blocks(
+            v, self.profile, slope, check_shift(self.shift), axis, self.blocks, closed=self._closed,
+            formula=self._formula(),
+        )  # fmt: skip
+
+    def _formula(self) -> Formula | None:
+        """By what the compiled kernels know the profile, unless this object has one of its own."""
+        own = self.__dict__
+        return None if "profile" in own or "slope" in own else self._known
 
     @property
     def _t(self) -> float:
@@ -144,7 +170,7 @@ class RadialActivation(nn.Module, abc.ABC):
         return ", ".join(parts)
 
 
-class Identity(RadialActivation, closed=True):
+class Identity(RadialActivation, kind=IDENTITY):
     """``h(r) = r``: nothing happens (with a shift, ``v -> (|v| - t) v/|v|``).
 
     >>> Identity()(torch.tensor([3.0, 4.0]))
@@ -175,7 +201,7 @@ class Identity(RadialActivation, closed=True):
         return profiles.identity_slope(r)
 
 
-class StepReLU(RadialActivation, closed=True):
+class StepReLU(RadialActivation, kind=STEP_RELU):
     """``h(r) = r`` if ``r >= 1``, else 0: short vectors go to 0, long ones stay (eqn:step-relu).
 
     >>> StepReLU()(torch.tensor([[0.3, 0.4], [3.0, 4.0]]))
@@ -198,7 +224,7 @@ class StepReLU(RadialActivation, closed=True):
         return Reach(growth=max(0.0, -self._t))
 
 
-class Squash(RadialActivation, closed=True):
+class Squash(RadialActivation, kind=SQUASH):
     """``h(r) = r^2 / (r^2 + 1)``, the squashing function of capsule networks.
 
     >>> Squash()(torch.tensor([0.0, 1.0]))
@@ -218,7 +244,7 @@ class Squash(RadialActivation, closed=True):
         return Reach(3 * math.sqrt(3) / 8 if self._t == 0 else None, longest=1.0)
 
 
-class ShiftedReLU(RadialActivation, closed=True):
+class ShiftedReLU(RadialActivation, kind=SHIFTED_RELU):
     """``h(r) = max(0, r - b)`` with a fixed b (a trainable one is ``ShiftedReLU(0, shift="trainable")``).
 
     >>> ShiftedReLU(1.0)(torch.tensor([3.0, 4.0]))
@@ -241,12 +267,16 @@ class ShiftedReLU(RadialActivation, closed=True):
         """``sup h' = 1``; norms grow only if b and t together are below 0, and then it jumps at the origin."""
         return Reach(1.0 if self.b + self._t >= 0 else None, growth=max(0.0, -self.b - self._t))
 
+    def _formula(self) -> Formula | None:
+        found = super()._formula()
+        return found if found is None else found._replace(b=self.b)
+
     def extra_repr(self) -> str:
         """b first."""
         return ", ".join(part for part in (f"b={self.b:g}", super().extra_repr()) if part)
 
 
-class RadialSigmoid(RadialActivation, closed=True):
+class RadialSigmoid(RadialActivation, kind=SIGMOID):
     """``h(r) = 1 / (1 + e^-r)``. Since h(0) = 1/2 it jumps at the origin, where its value and gradient are 0.
 
     >>> RadialSigmoid(shift=5.0)(torch.tensor([3.0, 4.0]))

@@ -15,7 +15,6 @@ from .activations import RadialActivation
 from .checks import check_features
 from .errors import InvalidType, InvalidValue
 from .network import RadNet
-from .rescaling import rescale
 
 
 class Columns(nn.Module):
@@ -59,5 +58,4 @@ def _rescale_columns(rho: RadialActivation, h: Tensor) -> Tensor:
     if type(rho).forward is not RadialActivation.forward or rho.dim not in (-1, 1):  # it has a mind of its own
         out: Tensor = rho(h.T).T
         return out
-    slope = None if type(rho).slope is RadialActivation.slope else rho.slope
-    return rescale(h, rho.profile, slope=slope, shift=rho.shift, dim=0, blocks=rho.blocks)
+    return rho.along(h, 0)

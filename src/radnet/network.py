@@ -18,6 +18,7 @@ from torch.fx import Proxy
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
+from . import fused
 from .activations import RadialActivation, Shift, named_activation
 from .checks import as_tensors, check_dtype, check_features, check_kind, check_number, check_parameters
 from .errors import InvalidType, InvalidValue
@@ -183,6 +184,9 @@ class RadNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """``F(x) = F_L(x)``; x of shape (..., n_0)."""
         self._check_input(x)
+        at_once = fused.forward(self.layers, self.rescalings, x) if isinstance(x, Tensor) else None
+        if at_once is not None:
+            return at_once
         for layer, rho in zip(self.layers, self.rescalings, strict=True):
             x = rho(layer(x))
         return x

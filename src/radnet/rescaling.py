@@ -12,7 +12,8 @@ so besides v only the norm of each row is kept for the backward pass. At v = 0 t
 norms below ``sqrt(tiny)`` count as 0. See docs/decisions/0003-origin.md.
 
 Two forms of the same function: `composed` is made of differentiable operations and serves `torch.compile`,
-`torch.export`, `torch.func`, forward mode and second derivatives; `_Rescale` is the fast one for eager training.
+`torch.export`, `torch.func`, forward mode and second derivatives; `_Rescale` is the fast one for eager training. Where
+there is a compiled kernel for a profile (`native`), it does the work of the fast form.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from torch.autograd import forward_ad
 
 from .checks import check_blocks, check_input, check_shift
 from .errors import InvalidType, InvalidValue
+from .native import kernels
+from .native.kernels import Formula, Norms, inside_transform
 
 Profile = Callable[[Tensor], Tensor]
 
-# True inside torch.func.grad, vmap, jvp and friends, where a data-dependent branch cannot be taken.
-_inside_transform: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 # torch.export (from 2.7 on it says so) cannot carry a derivative taken inside the graph
 _is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 
@@ -97,15 +98,31 @@ def rescale(
     axis = check_input(v, dim)
     if not callable(h):
         raise InvalidType(f"the profile h must be callable, got {type(h).__name__}")
-    shift = check_shift(shift)
-    blocks = check_blocks(blocks)
+    return rescale_blocks(v, h, slope, check_shift(shift), axis, check_blocks(blocks))
+
+
+def rescale_blocks(
+    v: Tensor,
+    h: Profile,
+    slope: Profile | None,
+    shift: Tensor | float | None,
+    dim: int,
+    blocks: int | Sequence[int] | None,
+    *,
+    closed: bool = False,
+    formula: Formula | None = None,
+) -> Tensor:
+    """The rescaling of each block of an axis; the rest as in `rescale_axis`."""
+
+    def rescaled(part: Tensor, axis: int) -> Tensor:
+        return rescale_axis(part, h, slope, shift, axis, closed=closed, formula=formula)
+
     if blocks is None:
-        return rescale_axis(v, h, slope, shift, axis)
-    sizes = block_sizes(blocks, v.shape[axis])
+        return rescaled(v, dim)
+    sizes = block_sizes(blocks, v.shape[dim])
     if len(set(sizes)) == 1:
-        split = v.unflatten(axis, (len(sizes), sizes[0]))
-        return rescale_axis(split, h, slope, shift, axis + 1).flatten(axis, axis + 1)
-    return torch.cat([rescale_axis(part, h, slope, shift, axis) for part in v.split(sizes, axis)], axis)
+        return rescaled(v.unflatten(dim, (len(sizes), sizes[0])), dim + 1).flatten(dim, dim + 1)
+    return torch.cat([rescaled(part, dim) for part in v.split(sizes, dim)], dim)
 
 
 def block_sizes(blocks: int | Sequence[int], n: int) -> list[int]:
@@ -124,19 +141,27 @@ def block_sizes(blocks: int | Sequence[int], n: int) -> list[int]:
 
 
 def rescale_axis(
-    v: Tensor, h: Profile, slope: Profile | None, shift: Tensor | float | None, dim: int, *, closed: bool = False
+    v: Tensor,
+    h: Profile,
+    slope: Profile | None,
+    shift: Tensor | float | None,
+    dim: int,
+    *,
+    closed: bool = False,
+    formula: Formula | None = None,
 ) -> Tensor:
     """The rescaling along one axis; a shift may be any tensor that broadcasts against the norms.
 
     Chooses between the two forms; the choice never changes the function. A profile that is ``closed`` is a formula
-    without parameters: it is not tried out to see whether it is being trained.
+    without parameters: it is not tried out to see whether it is being trained. Its ``formula`` is the number by which
+    the compiled kernels know it.
     """
     dh = slope if slope is not None else slope_of(h)
-    if _is_compiled(v) or _inside_transform() or _has_tangent(v, shift) or not (closed or _is_fixed(h, v)):
+    if _is_compiled(v) or inside_transform() or _has_tangent(v, shift) or not (closed or _is_fixed(h, v)):
         return composed(v, h, dh, shift, dim)[0]
     if not _is_trained(v, shift):
-        return forward(v, shift, h, dh, dim)[0]
-    out: Tensor = _Rescale.apply(v, shift, h, dh, dim)  # type: ignore[no-untyped-call]
+        return forward(v, shift, h, dh, dim, formula, keep=False)[0]
+    out: Tensor = _Rescale.apply(v, shift, h, dh, dim, formula)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -302,27 +327,48 @@ def ordinary_but_for_zeros(v: Tensor, r: Tensor) -> Tensor | None:
 
 
 def forward(
-    v: Tensor, shift: Tensor | float | None, h: Profile, slope: Profile, dim: int
-) -> tuple[Tensor, Tensor, bool]:
-    """The value, the norm of each row with 0 for the rows that count as 0, and whether all of them are ordinary."""
+    v: Tensor,
+    shift: Tensor | float | None,
+    h: Profile,
+    slope: Profile,
+    dim: int,
+    formula: Formula | None = None,
+    *,
+    keep: bool = True,
+) -> tuple[Tensor, Tensor | None, Norms]:
+    """The value, the norm of each row (if it is to be kept) with 0 for rows that count as 0, and how the norms are."""
+    found = None if formula is None else kernels.forward(v, formula, shift, dim, keep=keep)
+    if found is not None:
+        return found
     accumulated = accumulation_dtype(v.dtype)
     a = v if v.dtype == accumulated else v.to(accumulated)
     r = plain_norms(a, dim)
     if is_ordinary(r):
         y = a * (h(less_shift(r, shift)) / r)
-        return y if y.dtype == v.dtype else y.to(v.dtype), r, True
+        return y if y.dtype == v.dtype else y.to(v.dtype), r, Norms.ORDINARY
     safe = ordinary_but_for_zeros(a, r)
     if safe is not None:
         factor = torch.where(r == 0, torch.zeros_like(r), h(less_shift(safe, shift)) / safe)
-        return (a * factor).to(v.dtype), r, False
+        return (a * factor).to(v.dtype), r, Norms.SOME_ZERO
     y, r = composed(v, h, slope, shift, dim)
-    return y, r, False
+    return y, r, Norms.EXTRAORDINARY
 
 
 def backward(
-    v: Tensor, r: Tensor, shift: Tensor | float | None, h: Profile, slope: Profile, dim: int, ordinary: bool, gy: Tensor
+    v: Tensor,
+    r: Tensor,
+    shift: Tensor | float | None,
+    h: Profile,
+    slope: Profile,
+    dim: int,
+    norms: Norms,
+    gy: Tensor,
+    formula: Formula | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Gradients of v and t from the gradient of the value: the two lines at the top of this file."""
+    found = None if formula is None or not norms else kernels.backward(v, r, formula, shift, dim, gy)
+    if found is not None:
+        return found
     a, ga = v.to(r.dtype), gy.to(r.dtype)
     if v.shape[dim] == 1:  # a number: the tangent space is empty, and the two terms in s would have to cancel
         at_origin = r == 0
@@ -330,7 +376,7 @@ def backward(
         slope0 = origin(h, slope, as_shift(shift, r.dtype, r.device)).slope
         grad = ga * torch.where(at_origin, slope0, dg)
         return grad.to(v.dtype), torch.where(at_origin, torch.zeros_like(r), dg * ga * a.sign())
-    if ordinary:
+    if norms is Norms.ORDINARY:
         x = less_shift(r, shift)
         s, dg = h(x) / r, slope(x)
         along = (ga * a).sum(dim, keepdim=True) / r
@@ -352,11 +398,19 @@ class _Rescale(torch.autograd.Function):
     """The fast form: saves v and one number a row."""
 
     @staticmethod
-    def forward(ctx: Any, v: Tensor, shift: Tensor | float | None, h: Profile, slope: Profile, dim: int) -> Tensor:
-        y, r, ctx.ordinary = forward(v, shift, h, slope, dim)
+    def forward(
+        ctx: Any,
+        v: Tensor,
+        shift: Tensor | float | None,
+        h: Profile,
+        slope: Profile,
+        dim: int,
+        formula: Formula | None,
+    ) -> Tensor:
+        y, r, ctx.norms = forward(v, shift, h, slope, dim, formula)
         t = shift if isinstance(shift, Tensor) else None
         ctx.save_for_backward(v, r, t)
-        ctx.fixed, ctx.h, ctx.slope, ctx.dim = (shift if t is None else None), h, slope, dim
+        ctx.fixed, ctx.h, ctx.slope, ctx.dim, ctx.formula = (shift if t is None else None), h, slope, dim, formula
         return y
 
     @staticmethod
@@ -365,10 +419,10 @@ class _Rescale(torch.autograd.Function):
         v, r, t = ctx.saved_tensors
         shift = ctx.fixed if t is None else t
         if torch.is_grad_enabled():  # create_graph=True: autograd differentiates the composed form, twice
-            return (*_differentiable_backward(ctx, v, t, shift, gy), None, None, None)
-        grad_v, along = backward(v, r, shift, ctx.h, ctx.slope, ctx.dim, ctx.ordinary, gy)
+            return (*_differentiable_backward(ctx, v, t, shift, gy), None, None, None, None)
+        grad_v, along = backward(v, r, shift, ctx.h, ctx.slope, ctx.dim, ctx.norms, gy, ctx.formula)
         grad_t = -along.sum_to_size(t.shape).to(t.dtype) if ctx.needs_input_grad[1] else None
-        return grad_v, grad_t, None, None, None
+        return grad_v, grad_t, None, None, None, None
 
 
 def _differentiable_backward(

@@ -66,7 +66,7 @@ class Ensemble(nn.Module):
         for i, (W, rho) in enumerate(zip(self.weights, self.activations, strict=True)):
             v = torch.baddbmm(self.biases[i], v, W.mT) if self.has_bias else v @ W.mT
             shift = self.shifts.get(str(i))
-            v = rescale_axis(v, rho.profile, rho.slope, shift, v.ndim - 1)
+            v = rescale_axis(v, rho.profile, rho.slope, shift, v.ndim - 1, closed=rho._closed, formula=rho._formula())
         return v
 
     @torch.no_grad()

@@ -1,0 +1,213 @@
+"""A chain of linear layers and rescalings as one call of a compiled kernel, forward and backward.
+
+A small network costs less than the calls it is made of: at one sample a layer of 32 takes half a microsecond of
+arithmetic and ten of Python. The kernel takes 16 samples through all layers while they stay in the cache; for the
+gradient it takes them through once more, so that besides the inputs nothing is kept.
+
+It serves where each part is what it seems (`nn.Linear`, a built-in activation along the last axis, no hooks), where
+nobody looks on (no tracer, no transform, no mode, no autocast), and where it pays: see `LARGEST`. Everywhere else
+`links_of` gives None, and the layers run one by one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.modules.module import _has_any_global_hook
+
+from .activations import NAMES, RadialActivation
+from .native.kernels import Formula, address, is_watched, lies_plainly, threads_for
+from .native.library import functions
+from .rescaling import composed
+
+#: weights of a chain that runs fused; beyond, the products of torch's are the better ones (`benchmarks/inference.py`)
+LARGEST = 2**17
+
+_FORWARD, _BACKWARD = functions("chain"), functions("chain_back")
+_BUILT_IN = frozenset(NAMES.values())
+
+
+class Link(NamedTuple):
+    """A layer: what it multiplies by, what it adds, and the rescaling after it."""
+
+    W: Tensor
+    b: Tensor | None
+    rho: RadialActivation
+    formula: Formula
+    shift: Tensor | None
+
+
+def forward(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> Tensor | None:
+    """What the network gives, or None if it has to be run layer by layer."""
+    if torch.compiler.is_compiling() or x.dtype not in _FORWARD:
+        return None
+    links = links_of(layers, rescalings, x)
+    if links is None:
+        return None
+    parameters = [p for link in links for p in (link.W, link.b, link.shift) if p is not None]
+    y = _value(links, x)
+    if y is None or not torch.is_grad_enabled() or not any(p.requires_grad for p in (x, *parameters)):
+        return y
+    out: Tensor = _Chain.apply((y,), links, x, *parameters)  # type: ignore[no-untyped-call]
+    return out
+
+
+def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> list[Link] | None:
+    """The layers, if each is one that the kernel knows, lies in memory as it expects, and nobody looks on."""
+    if not lies_plainly(x) or is_watched() or forward_ad._current_level >= 0 or _has_any_global_hook():
+        return None
+    found, numbers, n = [], 0, x.shape[-1]
+    for layer, rho in zip(layers._modules.values(), rescalings._modules.values(), strict=True):
+        if type(layer) is not nn.Linear or type(rho) not in _BUILT_IN or not _is_itself(layer) or not _is_itself(rho):
+            return None
+        W, b, formula, shift = layer._parameters["weight"], layer._parameters["bias"], rho._formula(), _shift(rho)
+        if formula is None or rho.blocks is not None or rho.dim != -1 or W is None or not _fits(W, b, shift, n, x.dtype):
+            return None
+        n, numbers = W.shape[0], numbers + W.numel()
+        if numbers > LARGEST:
+            return None
+        found.append(Link(W, b, rho, formula, shift))
+    return None if torch.is_autocast_enabled("cpu") else found
+
+
+def _shift(rho: nn.Module) -> Tensor | None:
+    """``rho.shift``, without the long way that attributes of modules go."""
+    return rho._parameters["shift"] if "shift" in rho._parameters else rho._buffers["shift"]
+
+
+def _is_itself(m: nn.Module) -> bool:
+    """Whether a call of a module is its class's forward and nothing else."""
+    return not (
+        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks or "forward" in m.__dict__
+    )
+
+
+def _fits(W: Tensor, b: Tensor | None, shift: Tensor | None, n: int, dtype: torch.dtype) -> bool:
+    """Whether a layer takes n numbers of this dtype and lies as it should; what the kernel reads is all there."""
+    return (
+        W.dtype == dtype
+        and W.ndim == 2
+        and W.shape[1] == n
+        and lies_plainly(W)
+        and (b is None or (b.dtype == dtype and b.shape == W.shape[:1] and lies_plainly(b)))
+        and (shift is None or (shift.numel() == 1 and shift.is_cpu))
+    )
+
+
+def _given(links: Iterable[Link]) -> tuple[array[int], array[float]] | None:
+    """The layers as the kernel takes them: sizes, addresses and kinds; the numbers of the profiles."""
+    sizes, numbers = array("q"), array("d")
+    for W, b, _, (kind, of_profile), shift in links:
+        at, bias = address(W), 0 if b is None else address(b)
+        if not at or (b is not None and not bias):
+            return None
+        sizes.extend((W.shape[1], W.shape[0], at, bias, kind))
+        numbers.extend((of_profile, 0.0 if shift is None else shift.item()))
+    return sizes, numbers
+
+
+def _work(rows: int, sizes: array[int]) -> int:
+    """About how many numbers a pass makes, counted as those of an activation are: a product costs a tenth of one."""
+    return rows * sum(a * b for a, b in zip(sizes[::5], sizes[1::5], strict=True)) // 10
+
+
+def _value(links: Sequence[Link], x: Tensor) -> Tensor | None:
+    given, source = _given(links), address(x)
+    n, out = x.shape[-1], links[-1].W.shape[0]
+    if given is None or not source or not n * out:
+        return None
+    sizes, numbers = given
+    rows = x.numel() // n
+    y = x.new_empty((*x.shape[:-1], out))
+    norms = _FORWARD[x.dtype](
+        source, y.data_ptr(), rows, len(links), sizes.buffer_info()[0], numbers.buffer_info()[0],
+        threads_for(_work(rows, sizes)),
+    )  # fmt: skip
+    return y if norms else None
+
+
+def _gradients(links: Sequence[Link], x: Tensor, gy: Tensor, *, of_inputs: bool) -> list[Tensor | None] | None:
+    """Gradients of x, and of W, b and t of each layer."""
+    gy = gy.contiguous()
+    given, source, comes = _given(links), address(x), address(gy)
+    if given is None or not source or not comes or gy.dtype != x.dtype or not lies_plainly(gy) or is_watched():
+        return None
+    sizes, numbers = given
+    rows = x.numel() // x.shape[-1]
+    gx = torch.empty_like(x) if of_inputs else None
+    flat = x.new_empty(sum(W.numel() + W.shape[0] + 1 for W, *_ in links))
+    norms = _BACKWARD[x.dtype](
+        source, comes, None if gx is None else gx.data_ptr(), flat.data_ptr(), rows, len(links), sizes.buffer_info()[0],
+        numbers.buffer_info()[0], threads_for(2 * _work(rows, sizes)),
+    )  # fmt: skip
+    if not norms:
+        return None
+    parts = flat.split([k for W, *_ in links for k in (W.numel(), W.shape[0], 1)])
+    found: list[Tensor | None] = [gx]
+    for k, (W, b, _, _, shift) in enumerate(links):
+        gW, gb, gt = parts[3 * k : 3 * k + 3]
+        found.append(gW.view_as(W))
+        found += [] if b is None else [gb]
+        found += [] if shift is None else [gt.reshape(shift.shape).to(shift.dtype)]
+    return found
+
+
+def _layer_by_layer(links: Sequence[Link], x: Tensor) -> Tensor:
+    """The same function, made of operations that can be differentiated as often as one likes."""
+    for W, b, rho, _, shift in links:
+        x = composed(F.linear(x, W, b), rho.profile, rho.slope, shift, x.ndim - 1)[0]
+    return x
+
+
+class _Chain(torch.autograd.Function):
+    """Keeps the inputs and the parameters alone."""
+
+    @staticmethod
+    def forward(ctx: Any, value: tuple[Tensor], links: list[Link], x: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.save_for_backward(x, *parameters)
+        ctx.links = links
+        return value[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (gy,) = grads
+        x, *parameters = ctx.saved_tensors
+        needed, links = ctx.needs_input_grad[2:], _with_parameters(ctx.links, parameters)
+        found = None
+        if not torch.is_grad_enabled():
+            found = _gradients(links, x, gy, of_inputs=needed[0])
+        if found is None:
+            found = _by_autograd(links, (x, *parameters), needed, gy)
+        return (None, None, *(g if needs else None for g, needs in zip(found, needed, strict=True)))
+
+
+def _with_parameters(links: Sequence[Link], parameters: Iterable[Tensor]) -> list[Link]:
+    """The layers with the parameters that were saved."""
+    rest = iter(parameters)
+    return [
+        link._replace(
+            W=next(rest),
+            b=None if link.b is None else next(rest),
+            shift=None if link.shift is None else next(rest),
+        )
+        for link in links
+    ]
+
+
+def _by_autograd(
+    links: Sequence[Link], inputs: Sequence[Tensor], needed: Sequence[bool], gy: Tensor
+) -> list[Tensor | None]:
+    """The gradients that are needed, which can be differentiated again if that is what is asked for."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        x, *parameters = inputs if again else [p.detach().requires_grad_(needs) for p, needs in zip(inputs, needed, strict=True)]
+        wanted = [p for p, needs in zip((x, *parameters), needed, strict=True) if needs]
+        y = _layer_by_layer(_with_parameters(links, parameters), x)
+        found = iter(torch.autograd.grad(y, wanted, gy, create_graph=again, allow_unused=True, materialize_grads=True))
+    return [next(found) if needs else None for needs in needed]

@@ -1,0 +1,1 @@
+"""Compiled kernels for small and for large tensors; optional, see docs/architecture.md."""

@@ -1,0 +1,146 @@
+"""Rescaling by the compiled kernels, for tensors that lie in memory as they expect and that nobody traces.
+
+Each function gives None where it does not apply; the caller then goes the long way, in PyTorch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .library import functions
+
+
+class Norms(IntEnum):
+    """How the norms of some vectors are; see `rescaling.ordinary_range`."""
+
+    EXTRAORDINARY = 0
+    ORDINARY = 1
+    SOME_ZERO = 2  # ordinary but for vectors that are exactly 0
+
+
+class Formula(NamedTuple):
+    """A profile that the kernels know: its number in kernels.cpp, and the b of a shifted ReLU."""
+
+    kind: int
+    b: float = 0.0
+
+
+class Rescaled(NamedTuple):
+    """The value, the norms (if they were asked for), and how they are."""
+
+    y: Tensor
+    r: Tensor | None
+    norms: Norms
+
+
+IDENTITY, STEP_RELU, SQUASH, SHIFTED_RELU, SIGMOID = range(5)
+#: below so many numbers a second thread costs more than it gives
+ALONE = 2**16
+
+_ORDINARY = (Tensor, nn.Parameter)
+#: True inside torch.func.grad, vmap, jvp and friends
+inside_transform: Callable[[], bool] = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
+_FORWARD, _BACKWARD = functions("forward"), functions("backward")
+
+
+def is_watched() -> bool:
+    """Whether somebody sees every operation: a mode, torch.func, torch.jit.trace; what the kernels do they would miss."""
+    return bool(
+        torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._get_tracing_state()
+        or inside_transform()
+    )
+
+
+def lies_plainly(x: Tensor) -> bool:
+    """Whether the numbers of a tensor lie one after the other in this machine's memory, as they are."""
+    return (
+        type(x) in _ORDINARY
+        and x.is_cpu
+        and x.layout is torch.strided
+        and not x.is_nested
+        and x.is_contiguous()
+        and not x.is_neg()
+    )
+
+
+def address(x: Tensor) -> int:
+    """Where the numbers of a tensor begin; 0 if it has none (as gradients have not that are computed in batches)."""
+    try:
+        return x.data_ptr()
+    except RuntimeError:
+        return 0
+
+
+def threads_for(numbers: int) -> int:
+    """How many threads share so much work: as many as torch would take, or one."""
+    return 1 if numbers < ALONE else torch.get_num_threads()
+
+
+def _number(shift: Tensor | float | None) -> float | None:
+    """A shift as a number, if it is one and at hand."""
+    if isinstance(shift, Tensor):
+        return shift.item() if shift.numel() == 1 and shift.is_cpu and type(shift) in _ORDINARY else None
+    return shift or 0.0
+
+
+def value(v: Tensor, formula: Formula, dim: int) -> Tensor | None:
+    """``h(|v|) v/|v|`` along an axis where nobody wants a gradient: the shortest way there is."""
+    function = None if torch.compiler.is_compiling() else _FORWARD.get(v.dtype)
+    if function is None or not lies_plainly(v) or is_watched():
+        return None
+    source, shape = address(v), v.shape
+    numbers = v.numel()
+    if not source or not numbers:
+        return None
+    n, (kind, b) = shape[dim], formula
+    inner = 1 if dim == len(shape) - 1 else math.prod(shape[dim + 1 :])
+    y = torch.empty_like(v)
+    many = 1 if numbers < ALONE else torch.get_num_threads()
+    return y if function(source, y.data_ptr(), None, numbers // (n * inner), n, inner, kind, b, 0.0, many) else None
+
+
+def forward(v: Tensor, formula: Formula, shift: Tensor | float | None, dim: int, *, keep: bool) -> Rescaled | None:
+    """``h(|v| - t) v/|v|`` along an axis; with ``keep`` the norms too. None if it is not for the kernels."""
+    function = _FORWARD.get(v.dtype)
+    if function is None or not lies_plainly(v) or is_watched():
+        return None
+    t, source, numbers = _number(shift), address(v), v.numel()
+    if t is None or not source or not numbers:
+        return None
+    shape, n = v.shape, v.shape[dim]
+    inner = 1 if dim == len(shape) - 1 else math.prod(shape[dim + 1 :])
+    y = torch.empty_like(v)
+    r = v.new_empty((*shape[:dim], 1, *shape[dim + 1 :])) if keep else None
+    norms = function(
+        source, y.data_ptr(), None if r is None else r.data_ptr(), numbers // (n * inner), n, inner, *formula, t,
+        threads_for(numbers),
+    )  # fmt: skip
+    return Rescaled(y, r, Norms(norms)) if norms else None
+
+
+def backward(
+    v: Tensor, r: Tensor, formula: Formula, shift: Tensor | float | None, dim: int, gy: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """The gradient of v, and ``g' <gy, v>/r`` for each vector; the norms are ordinary, or 0 where v is."""
+    function = _BACKWARD.get(v.dtype)
+    if function is None or gy.dtype != v.dtype or not lies_plainly(v) or not lies_plainly(r) or is_watched():
+        return None
+    gy = gy.contiguous()
+    t, source, given, numbers = _number(shift), address(v), address(gy), v.numel()
+    if t is None or not source or not given or not numbers or not lies_plainly(gy):
+        return None
+    n, inner = v.shape[dim], math.prod(v.shape[dim + 1 :])
+    gv, along = torch.empty_like(v), torch.empty_like(r)
+    function(
+        source, r.data_ptr(), given, gv.data_ptr(), along.data_ptr(), numbers // (n * inner), n, inner, *formula, t,
+        threads_for(numbers),
+    )  # fmt: skip
+    return gv, along
