@@ -1,7 +1,7 @@
 """Compiles the kernels when the package is built or installed; without a C++ compiler the package is Python alone.
 
-The library is called through ctypes, so one wheel serves every Python of a platform. ``CXX`` names another compiler, and
-``python hatch_build.py`` compiles in place.
+The library is called through ctypes, so one wheel serves every Python of a platform. ``CXX`` names another compiler,
+and ``python hatch_build.py`` compiles in place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-m
 def compiler() -> str | None:
     """The C++ compiler of this machine, if there is one."""
     asked = os.environ.get("CXX")
-    return next((found for name in ([asked] if asked else ["c++", "g++", "clang++"]) if (found := shutil.which(name))), None)
+    return next(
+        (found for name in ([asked] if asked else ["c++", "g++", "clang++"]) if (found := shutil.which(name))), None
+    )
 
 
 def compiled(source: Path, library: Path, *flags: str) -> bool:
@@ -36,7 +38,7 @@ def compiled(source: Path, library: Path, *flags: str) -> bool:
         made = Path(work) / library.name
         command = [cxx, *FLAGS, *flags, str(source), "-o", str(made)]
         try:
-            subprocess.run(command, check=True, capture_output=True, timeout=600)
+            subprocess.run(command, check=True, capture_output=True, timeout=600)  # noqa: S603
         except (OSError, subprocess.SubprocessError):
             return False
         made.replace(library)

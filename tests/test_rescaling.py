@@ -10,9 +10,8 @@ from torch.autograd import gradcheck, gradgradcheck
 import radnet
 import reference
 from radnet import profiles, rescaling
+from radnet.origin import Origin, accumulation_dtype, origin
 from radnet.rescaling import (
-    Origin,
-    accumulation_dtype,
     backward,
     block_sizes,
     composed,
@@ -20,7 +19,6 @@ from radnet.rescaling import (
     is_ordinary,
     ordinary_but_for_zeros,
     ordinary_range,
-    origin,
     rescale,
     slope_of,
 )

@@ -16,13 +16,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.nn.modules.module import _has_any_global_hook
 
 from .activations import NAMES, RadialActivation
-from .native.kernels import Formula, address, is_watched, lies_plainly, threads_for
+from .native.kernels import IDENTITY, NOTHING, Formula, address, is_compiled, is_watched, lies_plainly, threads_for
 from .native.library import functions
 from .rescaling import composed
 
@@ -45,7 +43,7 @@ class Link(NamedTuple):
 
 def forward(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> Tensor | None:
     """What the network gives, or None if it has to be run layer by layer."""
-    if torch.compiler.is_compiling() or x.dtype not in _FORWARD:
+    if is_compiled(x) or x.dtype not in _FORWARD:
         return None
     links = links_of(layers, rescalings, x)
     if links is None:
@@ -60,14 +58,23 @@ def forward(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> Tens
 
 def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> list[Link] | None:
     """The layers, if each is one that the kernel knows, lies in memory as it expects, and nobody looks on."""
-    if not lies_plainly(x) or is_watched() or forward_ad._current_level >= 0 or _has_any_global_hook():
+    if not lies_plainly(x) or is_watched() or _has_any_global_hook():
         return None
-    found, numbers, n = [], 0, x.shape[-1]
+    found: list[Link] = []
+    numbers, n = 0, x.shape[-1]
     for layer, rho in zip(layers._modules.values(), rescalings._modules.values(), strict=True):
-        if type(layer) is not nn.Linear or type(rho) not in _BUILT_IN or not _is_itself(layer) or not _is_itself(rho):
+        if type(layer) is not nn.Linear or not isinstance(rho, RadialActivation) or type(rho) not in _BUILT_IN:
+            return None
+        if not _is_itself(layer) or not _is_itself(rho):
             return None
         W, b, formula, shift = layer._parameters["weight"], layer._parameters["bias"], rho._formula(), _shift(rho)
-        if formula is None or rho.blocks is not None or rho.dim != -1 or W is None or not _fits(W, b, shift, n, x.dtype):
+        if (
+            formula is None
+            or rho.blocks is not None
+            or rho.dim != -1
+            or W is None
+            or not _fits(W, b, shift, n, x.dtype)
+        ):
             return None
         n, numbers = W.shape[0], numbers + W.numel()
         if numbers > LARGEST:
@@ -84,7 +91,11 @@ def _shift(rho: nn.Module) -> Tensor | None:
 def _is_itself(m: nn.Module) -> bool:
     """Whether a call of a module is its class's forward and nothing else."""
     return not (
-        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks or "forward" in m.__dict__
+        m._forward_hooks
+        or m._forward_pre_hooks
+        or m._backward_hooks
+        or m._backward_pre_hooks
+        or "forward" in m.__dict__
     )
 
 
@@ -107,7 +118,7 @@ def _given(links: Iterable[Link]) -> tuple[array[int], array[float]] | None:
         at, bias = address(W), 0 if b is None else address(b)
         if not at or (b is not None and not bias):
             return None
-        sizes.extend((W.shape[1], W.shape[0], at, bias, kind))
+        sizes.extend((W.shape[1], W.shape[0], at, bias, NOTHING if kind == IDENTITY and shift is None else kind))
         numbers.extend((of_profile, 0.0 if shift is None else shift.item()))
     return sizes, numbers
 
@@ -161,7 +172,7 @@ def _gradients(links: Sequence[Link], x: Tensor, gy: Tensor, *, of_inputs: bool)
 def _layer_by_layer(links: Sequence[Link], x: Tensor) -> Tensor:
     """The same function, made of operations that can be differentiated as often as one likes."""
     for W, b, rho, _, shift in links:
-        x = composed(F.linear(x, W, b), rho.profile, rho.slope, shift, x.ndim - 1)[0]
+        x = composed(nn.functional.linear(x, W, b), rho.profile, rho.slope, shift, x.ndim - 1)[0]
     return x
 
 
@@ -206,7 +217,9 @@ def _by_autograd(
     """The gradients that are needed, which can be differentiated again if that is what is asked for."""
     again = torch.is_grad_enabled()
     with torch.enable_grad():
-        x, *parameters = inputs if again else [p.detach().requires_grad_(needs) for p, needs in zip(inputs, needed, strict=True)]
+        x, *parameters = (
+            inputs if again else [p.detach().requires_grad_(needs) for p, needs in zip(inputs, needed, strict=True)]
+        )
         wanted = [p for p, needs in zip((x, *parameters), needed, strict=True) if needs]
         y = _layer_by_layer(_with_parameters(links, parameters), x)
         found = iter(torch.autograd.grad(y, wanted, gy, create_graph=again, allow_unused=True, materialize_grads=True))

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .activations import RadialActivation
 from .linalg import signed_qr
-from .rescaling import accumulation_dtype, less_shift
+from .origin import accumulation_dtype, less_shift
 
 #: above this the norm of a Gaussian matrix times a vector is within a few percent of its mean by itself
 ORTHOGONAL_UP_TO = 512

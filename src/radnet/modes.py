@@ -89,7 +89,9 @@ _CHANCE = _Chance()
 
 
 class Unseen(Mode):
-    """Nothing but that."""
+    """Nothing but that, so compiled kernels, which draw no numbers, may run."""
+
+    blind = True
 
     def __torch_dispatch__(
         self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None

@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,19 +30,11 @@ from torch.autograd import forward_ad
 from .checks import check_blocks, check_input, check_shift
 from .errors import InvalidType, InvalidValue
 from .native import kernels
-from .native.kernels import Formula, Norms, inside_transform
-
-Profile = Callable[[Tensor], Tensor]
+from .native.kernels import Formula, Norms, inside_transform, is_compiled
+from .origin import Profile, accumulation_dtype, as_shift, less_shift, origin
 
 # torch.export (from 2.7 on it says so) cannot carry a derivative taken inside the graph
 _is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
-
-
-class Origin(NamedTuple):
-    """What happens near v = 0: norms up to ``floor`` count as 0, and there the gradient is ``slope`` times I."""
-
-    floor: Tensor
-    slope: Tensor
 
 
 def rescale(
@@ -157,7 +149,7 @@ def rescale_axis(
     the compiled kernels know it.
     """
     dh = slope if slope is not None else slope_of(h)
-    if _is_compiled(v) or inside_transform() or _has_tangent(v, shift) or not (closed or _is_fixed(h, v)):
+    if is_compiled(v) or inside_transform() or _has_tangent(v, shift) or not (closed or _is_fixed(h, v)):
         return composed(v, h, dh, shift, dim)[0]
     if not _is_trained(v, shift):
         return forward(v, shift, h, dh, dim, formula, keep=False)[0]
@@ -169,14 +161,6 @@ def _is_trained(v: Tensor, shift: Tensor | float | None) -> bool:
     """Whether somebody will ask for the gradient of v or of the shift."""
     wanted = v.requires_grad or (isinstance(shift, Tensor) and shift.requires_grad)
     return wanted and torch.is_grad_enabled()
-
-
-def _is_compiled(v: Tensor) -> bool:
-    """Whether v belongs to a program that is compiled or exported; torch's own flag is one for all threads."""
-    return torch.compiler.is_compiling() and (torch.compiler.is_dynamo_compiling() or type(v) not in _ORDINARY)
-
-
-_ORDINARY = (Tensor, torch.nn.Parameter)
 
 
 def _is_fixed(h: Profile, v: Tensor) -> bool:
@@ -202,18 +186,13 @@ def slope_of(h: Profile) -> Profile:
     """
 
     def slope(r: Tensor) -> Tensor:
-        if _is_exporting() and _is_compiled(r):
+        if _is_exporting() and is_compiled(r):
             return torch.zeros_like(r)
         out, pull = torch.func.vjp(h, r)[:2]
         gradient: Tensor = pull(torch.ones_like(out))[0]
         return gradient
 
     return slope
-
-
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float32 for the half precisions, the dtype itself otherwise."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 @functools.cache
@@ -225,18 +204,6 @@ def ordinary_range(dtype: torch.dtype) -> tuple[float, float]:
     """
     exponent = 3 * math.frexp(torch.finfo(dtype).max)[1] // 8
     return 2.0**-exponent, 2.0**exponent
-
-
-def origin(h: Profile, slope: Profile, t: Tensor) -> Origin:
-    """The convention at v = 0 for ``g(r) = h(r - t)``, as tensors, so that nothing waits for a device.
-
-    They are constants. `detach` says so rather than `torch.no_grad`, which torch.export takes out of a program again,
-    in time quadratic in the number of activations.
-    """
-    smooth, slope_at_zero = h(-t) == 0, slope(-t).detach()
-    zero = torch.zeros_like(slope_at_zero)  # a bare 0.0 would be float32, where sqrt(tiny) of float64 is 0
-    floor = torch.where(smooth, zero, torch.full_like(zero, math.sqrt(torch.finfo(t.dtype).tiny)))
-    return Origin(floor, torch.where(smooth & slope_at_zero.isfinite(), slope_at_zero, zero))
 
 
 def _power_of_two(v: Tensor, dim: int) -> Tensor:
@@ -252,13 +219,6 @@ def _power_of_two(v: Tensor, dim: int) -> Tensor:
     for power in (0.5, 1.0, 1.5, 2.0):
         c = torch.where(size > 2.0 ** (power * step), 2.0 ** (-power * step), c)
     return c
-
-
-def as_shift(shift: Tensor | float | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """t as a tensor of the accumulation dtype; no shift is t = 0."""
-    if isinstance(shift, Tensor):
-        return shift.to(dtype)
-    return torch.full((), 0.0 if shift is None else shift, dtype=dtype, device=device)
 
 
 def composed(v: Tensor, h: Profile, slope: Profile, shift: Tensor | float | None, dim: int) -> tuple[Tensor, Tensor]:
@@ -286,11 +246,6 @@ def composed(v: Tensor, h: Profile, slope: Profile, shift: Tensor | float | None
     r = torch.where(at_origin, torch.ones_like(q), q / c).clamp(max=torch.finfo(a.dtype).max)
     factor = torch.where(at_origin, slope0, h(r - t) * c.clamp(min=1) / q)
     return (factor * (a * c.clamp(max=1))).to(v.dtype), torch.where(at_origin, torch.zeros_like(r), r)
-
-
-def less_shift(r: Tensor, shift: Tensor | float | None) -> Tensor:
-    """``r - t``, and r itself without a shift."""
-    return r if shift is None else r - shift
 
 
 def plain_norms(v: Tensor, dim: int) -> Tensor:

@@ -323,3 +323,27 @@ def test_rows_on_which_rounding_decides_are_not_judged_and_the_others_are():
     assert not judge(one, turned(lambda x: x * 0.3 - x * 0.2 - x * 0.1, 1 + 1e-8), x).lossless
     many = x.abs() + 2
     assert any("rounding alone moves" in failure for failure in judge(one, other, many).failures)
+
+
+class Whole(nn.Module):
+    """A number, its whole part, and no rows at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(1, 1, bias=False)
+        self.a.weight.data.fill_(0.1)
+
+    def forward(self, x):
+        return self.a(x), self.a(x).floor().long(), x[:0]
+
+
+def test_whole_numbers_that_one_ulp_turns_over_are_excused_and_outputs_without_rows_do_no_harm():
+    model, x = Whole(), torch.tensor([[30.0], [1.0], [2.0], [3.0]])
+    moved = copy.deepcopy(model)
+    moved.a.weight.data = torch.nextafter(moved.a.weight.data, torch.zeros(1, 1))
+    assert [int(m(x)[1][0]) for m in (model, moved)] == [3, 2]
+    found = radnet.verify(model, moved, x)
+    assert found.lossless
+    assert found.conditioning == float("inf")
+    moved.a.weight.data.fill_(0.09)
+    assert not radnet.verify(model, moved, x).lossless

@@ -823,3 +823,15 @@ def test_to_ask_a_weight_for_its_dtype_is_no_use_of_it(convert, by_export):
     small = radnet.compress(Converts().eval(), torch.randn(8, 4))
     assert small.traced_by == ("torch.export" if by_export else "torch.fx")
     assert [space.after for space in small.spaces] == [5, 6, 3]
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(torch.float16, 2), (torch.float32, 3)])
+def test_where_a_coordinate_may_overflow_no_constant_is_kept_in_one(dtype, expected):
+    """Two linear layers: in float16 the entries that vary stay, and the constant goes on as a bias."""
+    model = nn.Sequential(nn.Linear(2, 16), nn.Linear(16, 3))
+    with torch.no_grad():
+        model[0].weight[2:] = 0
+        model[0].bias.zero_()[5] = 0.5
+    c = radnet.compress(model.to(dtype), normal(8, 2).to(dtype))
+    assert c.network[0].out_features == expected
+    assert c.certificate.lossless

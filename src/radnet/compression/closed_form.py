@@ -18,7 +18,7 @@ from ..activations import RadialActivation
 from ..errors import InvalidType, InvalidValue
 from ..linalg import signed_qr
 from ..network import RadNet
-from ..rescaling import as_shift, origin
+from ..origin import as_shift, origin
 
 
 @dataclass(frozen=True, eq=False)

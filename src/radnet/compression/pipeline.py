@@ -82,8 +82,9 @@ def _before_rounding(network: NetworkT, reduced: ReducedChain) -> NetworkT:
     """The small network in float64, with the weights that QR gave."""
     wide: NetworkT = copied(network, as_float64)
     for layer, W, b in zip(wide.layers, reduced.weights, reduced.biases, strict=True):
-        layer.weight = nn.Parameter(W.to(layer.weight.device, copy=True))
-        layer.bias = None if b is None else nn.Parameter(b.to(layer.weight.device, copy=True))
+        device = next(layer.parameters()).device
+        layer.register_parameter("weight", nn.Parameter(W.to(device, copy=True)))
+        layer.register_parameter("bias", None if b is None else nn.Parameter(b.to(device, copy=True)))
     return wide
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..activations import RadialActivation, Reach
 from ..errors import InvalidValue
-from ..rescaling import accumulation_dtype
+from ..origin import accumulation_dtype
 
 
 class FoldedBatchNorm(nn.Identity):

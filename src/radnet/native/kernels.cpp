@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(RADNET_ONE_CPU)
 #define FOR_EACH_CPU __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define FOR_EACH_CPU
@@ -31,7 +31,7 @@ using index = std::int64_t;
 
 constexpr int ABI = 1;  // what radnet/native/library.py expects
 enum Norms : int { EXTRAORDINARY = 0, ORDINARY = 1, SOME_ZERO = 2 };
-enum Kind : int { IDENTITY = 0, STEP_RELU = 1, SQUASH = 2, SHIFTED_RELU = 3, SIGMOID = 4 };
+enum Kind : int { NOTHING = -1, IDENTITY = 0, STEP_RELU = 1, SQUASH = 2, SHIFTED_RELU = 3, SIGMOID = 4 };
 
 // --- profiles
 
@@ -86,7 +86,7 @@ struct Profile {
         return h(T(0)) == 0 && std::isfinite(d) ? d : T(0);
     }
 
-    bool is_identity() const { return kind == IDENTITY && t == 0; }
+    bool does_nothing() const { return kind == NOTHING; }
 };
 
 template <class T>
@@ -362,7 +362,7 @@ INLINE int chain_tile(const std::vector<Layer<T>>& layers, const T* x, T* y, ind
     to_lanes<T>(a, x, layers[0].in, rows);
     for (const auto& layer : layers) {
         product<T>(z, a, layer.W, layer.b, layer.out, layer.in, layer.in, 1);
-        if (!layer.profile.is_identity()) {
+        if (!layer.profile.does_nothing()) {
             const int norms = tile_rescaled<T>(z, layer.out, layer.profile, r, s);
             if (norms == EXTRAORDINARY) return EXTRAORDINARY;
             if (norms == SOME_ZERO) found = SOME_ZERO;
@@ -383,7 +383,7 @@ INLINE int chain_row(const std::vector<Layer<T>>& layers, const T* x, T* y, T* a
         T* to = &layer == &layers.back() ? y : (from == a ? z : a);
         for (index o = 0; o < layer.out; ++o)
             to[o] = T(dot(layer.W + o * layer.in, from, layer.in)) + (layer.b ? layer.b[o] : T(0));
-        if (!layer.profile.is_identity()) {
+        if (!layer.profile.does_nothing()) {
             const int norms = rows_forward<T>(to, to, nullptr, 0, 1, layer.out, layer.profile);
             if (norms == EXTRAORDINARY) return EXTRAORDINARY;
             if (norms == SOME_ZERO) found = SOME_ZERO;
@@ -465,7 +465,7 @@ INLINE int chain_back_range(
             Lanes<T>* z = kept + trail.z[k];
             T *r = &norms[2 * k * TILE<T>], *s = r + TILE<T>;
             product<T>(z, kept + trail.a[k], layer.W, layer.b, layer.out, layer.in, layer.in, 1);
-            if (layer.profile.is_identity()) {
+            if (layer.profile.does_nothing()) {
                 std::fill(s, s + TILE<T>, T(1));
             } else {
                 const int seen = tile_rescaled<T>(z, layer.out, layer.profile, r, s);
@@ -484,7 +484,7 @@ INLINE int chain_back_range(
             const index stride = Trail<T>::padded(layer.in);
             T* gW = gradients + trail.w[k];
             T *gb = gW + layer.out * stride, *gt = gb + layer.out;
-            if (!layer.profile.is_identity()) {  // through the rescaling
+            if (!layer.profile.does_nothing()) {  // through the rescaling
                 const T *r = &norms[2 * k * TILE<T>], *s = r + TILE<T>;
                 Lanes<T> along{}, first, second;
                 for (index o = 0; o < layer.out; ++o) along += g[o] * z[o];

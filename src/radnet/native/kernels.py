@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .library import functions
 
@@ -40,6 +42,7 @@ class Rescaled(NamedTuple):
 
 
 IDENTITY, STEP_RELU, SQUASH, SHIFTED_RELU, SIGMOID = range(5)
+NOTHING = -1  # a layer without a rescaling
 #: below so many numbers a second thread costs more than it gives
 ALONE = 2**16
 
@@ -49,14 +52,28 @@ inside_transform: Callable[[], bool] = getattr(torch._C, "_are_functorch_transfo
 _FORWARD, _BACKWARD = functions("forward"), functions("backward")
 
 
+def is_compiled(v: Tensor) -> bool:
+    """Whether v belongs to a program that is compiled or exported; torch's own flag is one for all threads."""
+    return torch.compiler.is_compiling() and (torch.compiler.is_dynamo_compiling() or type(v) not in _ORDINARY)
+
+
 def is_watched() -> bool:
-    """Whether somebody sees every operation: a mode, torch.func, torch.jit.trace; what the kernels do they would miss."""
+    """Whether somebody sees every operation: a mode, torch.func, torch.jit.trace, forward derivatives.
+
+    What the kernels do they would miss.
+    """
     return bool(
-        torch._C._len_torch_dispatch_stack()
+        (torch._C._len_torch_dispatch_stack() and not all(map(_is_blind, _get_current_dispatch_mode_stack())))
         or torch._C._len_torch_function_stack()
         or torch._C._get_tracing_state()
+        or forward_ad._current_level >= 0
         or inside_transform()
     )
+
+
+def _is_blind(mode: object) -> bool:
+    """Whether a mode cares for nothing but random numbers."""
+    return getattr(mode, "blind", False) is True
 
 
 def lies_plainly(x: Tensor) -> bool:
@@ -93,7 +110,7 @@ def _number(shift: Tensor | float | None) -> float | None:
 
 def value(v: Tensor, formula: Formula, dim: int) -> Tensor | None:
     """``h(|v|) v/|v|`` along an axis where nobody wants a gradient: the shortest way there is."""
-    function = None if torch.compiler.is_compiling() else _FORWARD.get(v.dtype)
+    function = None if is_compiled(v) else _FORWARD.get(v.dtype)
     if function is None or not lies_plainly(v) or is_watched():
         return None
     source, shape = address(v), v.shape

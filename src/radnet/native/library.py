@@ -1,7 +1,7 @@
 """The compiled kernels, where there are any: found beside this file, loaded once, left alone if ``RADNET_NATIVE=0``.
 
-The package build compiles kernels.cpp where it finds a C++ compiler (hatch_build.py); without one the same functions run
-in PyTorch, and nothing else is different.
+The package build compiles kernels.cpp where it finds a C++ compiler (hatch_build.py); without one the same functions
+run in PyTorch, and nothing else is different.
 """
 
 from __future__ import annotations
@@ -43,13 +43,12 @@ def load(path: Path) -> ctypes.CDLL | None:
             for number in ("float", "double"):
                 function = getattr(library, f"radnet_{name}_{number}")
                 function.restype, function.argtypes = result, arguments
+        why = "" if found == ABI else f"it is of version {found}, needed is {ABI}"
     except (OSError, AttributeError) as error:
-        return _ignored(path, str(error))
-    return library if found == ABI else _ignored(path, f"it is of version {found}, needed is {ABI}")
-
-
-def _ignored(path: Path, why: str) -> None:
-    warnings.warn(f"radnet: {path.name} is not used ({why}); install radnet again to have it built", stacklevel=4)
+        why = str(error)
+    if why:
+        warnings.warn(f"radnet: {path.name} is not used ({why}); install radnet again to have it built", stacklevel=3)
+    return None if why else library
 
 
 def switched_off() -> bool:

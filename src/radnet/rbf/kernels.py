@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..activations import RadialActivation
 from ..checks import check_kind
 from ..errors import InvalidType, InvalidValue
-from ..rescaling import accumulation_dtype, as_shift, less_shift, origin
+from ..origin import accumulation_dtype, as_shift, less_shift, origin
 
 Kernel = Callable[[Tensor], Tensor]
 

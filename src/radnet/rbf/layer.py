@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from ..checks import check_dtype, check_features, check_number, check_size
 from ..errors import InvalidType, InvalidValue
+from ..origin import accumulation_dtype
 from ..profiles import identity, identity_slope
-from ..rescaling import accumulation_dtype, composed
+from ..rescaling import composed
 from .kernels import Kernel, as_kernel
 
 LayerT = TypeVar("LayerT", bound="RBFLayer")

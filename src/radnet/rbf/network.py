@@ -20,7 +20,7 @@ from ..checks import as_tensors, check_dtype, check_features, check_kind, check_
 from ..errors import InvalidType, InvalidValue
 from ..initialization import balance, draw_balanced
 from ..network import ActivationLike, RadNet, as_activation
-from ..rescaling import accumulation_dtype, less_shift
+from ..origin import accumulation_dtype, less_shift
 from ..widths import check_widths
 
 NetworkT = TypeVar("NetworkT", bound="RBFNetwork")

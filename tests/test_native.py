@@ -1,0 +1,485 @@
+"""The compiled kernels give what PyTorch gives, apply where nobody would miss an operation, and read what is theirs.
+
+Without a compiled library these tests say so: most have nothing to show then, and the others run as they stand.
+"""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import radnet
+from radnet import fused
+from radnet.native import kernels, library
+from radnet.rescaling import composed
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+import hatch_build  # noqa: E402
+
+compiled = pytest.mark.skipif(library.LIBRARY is None, reason="no compiled kernels")
+compiler = pytest.mark.skipif(hatch_build.compiler() is None, reason="no C++ compiler")
+ACTIVATIONS = {
+    "identity": radnet.Identity,
+    "step_relu": radnet.StepReLU,
+    "squash": radnet.Squash,
+    "shifted_relu": radnet.ShiftedReLU,
+    "sigmoid": radnet.RadialSigmoid,
+}
+
+
+def normal(*shape, dtype=torch.float64, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def reference(rho, v, dim):
+    """The careful form, in float64."""
+    shift = None if rho.shift is None else rho.shift.double()
+    return composed(v.double(), rho.profile, rho.slope, shift, dim)[0]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often a kernel was called; every table of functions counts."""
+    seen = []
+
+    def counting(function):
+        def call(*args):
+            seen.append(function)
+            return function(*args)
+
+        return call
+
+    for module, name in ((kernels, "_FORWARD"), (kernels, "_BACKWARD"), (fused, "_FORWARD"), (fused, "_BACKWARD")):
+        monkeypatch.setattr(module, name, {d: counting(f) for d, f in getattr(module, name).items()})
+    return seen
+
+
+# --- rescaling
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("kind", ACTIVATIONS)
+@pytest.mark.parametrize("shift", [None, 0.25, "trainable"])
+def test_values_and_gradients_are_those_of_the_careful_form(kind, shift, dtype, calls):
+    """Rows, columns and blocks, of sizes around those in which the kernels work; one row is 0."""
+    eps = torch.finfo(dtype).eps
+    for shape, dim in [((3, n), -1) for n in (1, 2, 15, 16, 17, 1023, 1025, 5000)] + [
+        ((5, 3), 0), ((2, 3, 4), 1), ((7, 513), 0), ((1, 600), 0), ((2, 3, 2, 5), 1),
+    ]:  # fmt: skip
+        rho = ACTIVATIONS[kind](shift=shift, dim=dim, dtype=dtype)
+        v = (normal(*shape) * 1.7).to(dtype)
+        v.select(0 if dim else 1, 0).zero_() if v.ndim == 2 and v.shape[dim] < 4 else None
+        v.requires_grad_()
+        gy = normal(*shape, seed=1).to(dtype)
+        y = rho(v)
+        wanted = [v, rho.shift] if shift == "trainable" else [v]
+        if y is v:  # the identity
+            continue
+        found = torch.autograd.grad(y, wanted, gy)
+        w = v.detach().double().requires_grad_()
+        t = None if rho.shift is None else rho.shift.detach().double().requires_grad_(shift == "trainable")
+        twin = composed(w, rho.profile, rho.slope, t, dim % v.ndim)[0]
+        expected = torch.autograd.grad(twin, [w, t] if shift == "trainable" else [w], gy.double(), allow_unused=True)
+        size = max(1.0, float(twin.detach().abs().max()))
+        assert float((y.double() - twin).detach().abs().max()) <= 16 * eps * size, shape
+        for a, b in zip(found, expected, strict=True):
+            assert float((a.double() - b).abs().max()) <= 64 * eps * max(1.0, float(b.abs().max())) * shape[-1] ** 0.5
+    if kind != "identity" or shift is not None:
+        assert len(calls) >= 2 * 13
+
+
+@compiled
+@pytest.mark.parametrize("blocks", [4, (3, 5, 4)])
+def test_blocks_are_rescaled_each_by_its_own_norm(blocks, calls):
+    rho, v = radnet.Squash(blocks=blocks, shift=0.1), normal(6, 12, dtype=torch.float32)
+    sizes = [3] * 4 if blocks == 4 else blocks
+    expected = torch.cat([reference(rho, part, 1) for part in v.split(sizes, 1)], 1)
+    torch.testing.assert_close(rho(v).double(), expected, rtol=1e-6, atol=1e-7)
+    assert bool(calls) == (blocks == 4)  # parts of a row do not lie one after the other
+
+
+@pytest.mark.parametrize(
+    "v",
+    [
+        normal(4, 6, dtype=torch.float32) * 1e30,
+        normal(4, 6, dtype=torch.float32) * 1e-30,
+        torch.full((2, 3), 1e-25),
+        torch.tensor([[0.0, 0.0], [1e-30, 0.0], [3.0, 4.0]]),
+        torch.tensor([[torch.inf, 1.0], [3.0, 4.0]]),
+        torch.tensor([[torch.nan, 1.0], [3.0, 4.0]]),
+        torch.full((3, 2), 5e-324, dtype=torch.float64),
+    ],
+    ids=["huge", "tiny", "squares underflow", "zero and tiny", "infinite", "not a number", "subnormal"],
+)
+@pytest.mark.parametrize("kind", ["squash", "step_relu", "sigmoid"])
+def test_extraordinary_norms_go_the_careful_way(kind, v, monkeypatch):
+    rho, leaf = ACTIVATIONS[kind](), v.clone().requires_grad_()
+    y = rho(leaf)
+    gradient = torch.autograd.grad(y.sum(), leaf)[0]
+    with torch.no_grad():
+        assert torch.equal(rho(v).nan_to_num(7), y.nan_to_num(7))
+    monkeypatch.setattr(kernels, "_FORWARD", {})
+    monkeypatch.setattr(kernels, "_BACKWARD", {})
+    plain = rho(leaf)
+    assert torch.equal(plain.nan_to_num(7), y.nan_to_num(7))
+    assert torch.equal(torch.autograd.grad(plain.sum(), leaf)[0].nan_to_num(7), gradient.nan_to_num(7))
+
+
+def strange():
+    base = normal(6, 8, dtype=torch.float32)
+    flat = normal(49, dtype=torch.float32)
+    return {
+        "transposed": base.T,
+        "every second": base[:, ::2],
+        "expanded": base[:1].expand(5, 8),
+        "not aligned": flat[1:].view(6, 8),
+        "no rows": base[:0],
+        "no entries": base[:, :0],
+        "negated": torch._neg_view(base),
+        "half": base.half(),
+        "bfloat16": base.bfloat16(),
+        "channels last": normal(2, 3, 4, 5, dtype=torch.float32).to(memory_format=torch.channels_last),
+        "parameter": nn.Parameter(base.clone()),
+        "one number": base[0, 0].reshape(1, 1),
+    }
+
+
+@pytest.mark.parametrize("name", strange())
+def test_however_a_tensor_lies_the_value_is_right_and_the_input_stays(name):
+    v = strange()[name]
+    before = v.detach().clone()
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            y = radnet.Squash()(v)
+        eps = torch.finfo(v.dtype).eps
+        torch.testing.assert_close(
+            y.detach().double(), reference(radnet.Squash(), v.detach(), v.ndim - 1), rtol=8 * eps, atol=eps
+        )
+        assert y.shape == v.shape
+        assert y.dtype == v.dtype
+    assert torch.equal(v.detach(), before)
+
+
+def test_a_profile_of_its_own_is_never_taken_for_a_known_one():
+    class Steeper(radnet.Squash):
+        def slope(self, r):
+            return 2 * super().slope(r)
+
+    class Longer(radnet.Squash):
+        def profile(self, r):
+            return 2 * super().profile(r)
+
+    v = normal(4, 3, dtype=torch.float32).requires_grad_()
+    plain = torch.autograd.grad(radnet.Squash()(v).sum(), v)[0]
+    torch.testing.assert_close(Longer()(v), 2 * radnet.Squash()(v))
+    torch.testing.assert_close(Steeper()(v), radnet.Squash()(v))
+    assert not torch.allclose(torch.autograd.grad(Steeper()(v).sum(), v)[0], plain)
+    own = radnet.Squash()
+    own.profile = lambda r: 3 * r
+    torch.testing.assert_close(own(v), 3 * v)
+    moved = radnet.ShiftedReLU(0.5)
+    moved.b = 0.25
+    torch.testing.assert_close(moved(v), radnet.ShiftedReLU(0.25)(v))
+
+
+# --- chains
+
+
+def network(widths=(3, 6, 5, 2), *, dtype=torch.float32, shift=None, bias=True, activation="squash", seed=0):
+    net = radnet.RadNet(
+        widths, activation, shift=shift, bias=bias, dtype=dtype, generator=torch.Generator().manual_seed(seed)
+    )
+    with torch.no_grad():
+        for k, p in enumerate(net.parameters()):
+            p.add_(0.1 * normal(*p.shape, seed=k).to(dtype))
+    return net
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("rows", [1, 4, 5, 15, 16, 17, 100])
+@pytest.mark.parametrize(("shift", "bias"), [(None, True), (0.2, False), ("trainable", True)])
+@pytest.mark.parametrize("activation", ["identity", "squash", "step_relu", "shifted_relu", "sigmoid"])
+def test_a_chain_is_its_layers_one_after_the_other(activation, shift, bias, rows, dtype, calls):
+    """Against the layers in float64, away from jumps: value, and gradients of inputs and of every parameter."""
+    net = network(dtype=dtype, shift=shift, bias=bias, activation=activation)
+    x, gy = normal(rows, 3).to(dtype).requires_grad_(), normal(rows, 2, seed=1).to(dtype)
+    y = net(x)
+    found = torch.autograd.grad(y, [x, *net.parameters()], gy)
+    assert len(calls) == 2  # once forward, once backward
+    with torch.no_grad():
+        assert torch.equal(net(x), y)
+    wide, z = net.double(), x.detach().double().requires_grad_()
+    expected = wide.partial(z)[-1]
+    eps = torch.finfo(dtype).eps
+    assert float((y - expected).detach().abs().max()) <= 64 * eps * float(expected.detach().abs().max())
+    for a, b in zip(found, torch.autograd.grad(expected, [z, *wide.parameters()], gy.double()), strict=True):
+        assert float((a - b).abs().max()) <= 512 * eps * float(b.abs().max())
+
+
+@compiled
+def test_a_chain_can_be_differentiated_again_and_in_batches():
+    net, x = network(dtype=torch.float64, shift="trainable"), normal(4, 3).requires_grad_()
+    names, values = zip(*net.named_parameters(), strict=True)
+
+    def run(x, *parameters):
+        return torch.func.functional_call(net, dict(zip(names, parameters, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(run, (x, *values), check_batched_grad=True)
+    assert torch.autograd.gradgradcheck(run, (x, *values))
+    y = net(x)
+    gradient = torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+    assert torch.autograd.grad(gradient.square().sum(), net.weights[0])[0].abs().sum() > 0
+
+
+@compiled
+def test_gradients_go_where_they_are_wanted_alone(calls):
+    net, x = network(), normal(7, 3, dtype=torch.float32)
+    for p in net.parameters():
+        p.requires_grad_(False)
+    assert not net(x).requires_grad
+    net.weights[1].requires_grad_()
+    net(x).sum().backward()
+    assert [p.grad is not None for p in net.parameters()] == [p is net.weights[1] for p in net.parameters()]
+    assert len(calls) == 3
+    with torch.inference_mode():
+        assert net(x).is_inference()
+
+
+@compiled
+def test_a_weight_that_was_written_into_after_the_forward_pass_is_told():
+    net, x = network(), normal(7, 3, dtype=torch.float32)
+    y = net(x)
+    with torch.no_grad():
+        net.weights[0].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def hooked(net):
+    net.layers[1].register_forward_hook(lambda m, args, out: 2 * out)
+
+
+def hooked_backward(net):
+    net.rescalings[0].register_full_backward_hook(lambda m, gi, go: tuple(2 * g for g in gi))
+
+
+def replaced(net):
+    net.layers[1] = nn.Sequential(net.layers[1], nn.Tanh())
+
+
+def own_forward(net):
+    net.rescalings[0].forward = lambda v: v * 3
+
+
+def transposed(net):
+    W = net.layers[0].weight
+    W.data = W.data.T.contiguous().T
+
+
+def other_type(net):
+    torch.nn.utils.parametrize.register_parametrization(net.layers[0], "weight", nn.Identity())
+
+
+def blocks(net):
+    net.rescalings[0] = radnet.Squash(blocks=2)
+
+
+@pytest.mark.parametrize("change", [hooked, hooked_backward, replaced, own_forward, transposed, other_type, blocks])
+def test_a_chain_with_a_part_of_its_own_runs_layer_by_layer(change, calls):
+    net, x = network((3, 6, 6, 2)), normal(20, 3, dtype=torch.float32)
+    change(net)
+    y, expected = net(x), x
+    expected.requires_grad_()
+    for layer, rho in zip(net.layers, net.rescalings, strict=True):
+        expected = rho(layer(expected))
+    assert torch.equal(y, expected)
+    found, wanted = (torch.autograd.grad(out.sum(), net.layers[0].parameters()) for out in (y, expected))
+    assert all(torch.equal(a, b) for a, b in zip(found, wanted, strict=True))
+    assert fused.links_of(net.layers, net.rescalings, x) is None
+
+
+def test_layers_that_do_not_fit_together_are_refused_as_torch_refuses_them():
+    net = network()
+    net.layers[1] = nn.Linear(9, 5)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        net(normal(4, 3, dtype=torch.float32))
+
+
+def test_a_weight_without_memory_is_not_read():
+    net = network()
+    net.layers[1].weight.untyped_storage().resize_(0)
+    assert fused.forward(net.layers, net.rescalings, normal(4, 3, dtype=torch.float32)) is None
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 3), (2, 4, 3), (1, 1, 1, 3)])
+def test_a_chain_takes_samples_of_any_shape(shape):
+    net, x = network(), normal(*shape, dtype=torch.float32)
+    assert net(x).shape == (*shape[:-1], 2)
+    torch.testing.assert_close(net(x), net.partial(x)[-1])
+
+
+# --- who looks on
+
+
+def seen_by_mode(net, x):
+    with FlopCounterMode(display=False) as counter:
+        net(x)
+    return counter.get_total_flops() > 0
+
+
+def seen_by_trace(net, x):
+    traced = torch.jit.trace(net, (x,), check_trace=False)
+    return any("linear" in str(node.kind()) for node in traced.inlined_graph.nodes())
+
+
+def seen_by_export(net, x):
+    program = torch.export.export(net, (x,))
+    return any("linear" in str(node.target) for node in program.graph.nodes)
+
+
+def seen_by_vmap(net, x):
+    return torch.allclose(torch.func.vmap(net)(x), net.partial(x)[-1], rtol=1e-5)
+
+
+def seen_by_jvp(net, x):
+    return torch.func.jvp(net, (x,), (torch.ones_like(x),))[1].abs().sum() > 0
+
+
+def seen_by_forward_mode(net, x):
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        return torch.autograd.forward_ad.unpack_dual(net(dual)).tangent is not None
+
+
+def seen_by_autocast(net, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return net(x).dtype == torch.bfloat16
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize(
+    "look",
+    [seen_by_mode, seen_by_trace, seen_by_export, seen_by_vmap, seen_by_jvp, seen_by_forward_mode, seen_by_autocast],
+)
+def test_where_somebody_looks_on_nothing_is_hidden(look):
+    with torch.no_grad():
+        assert look(network(), normal(6, 3, dtype=torch.float32))
+
+
+# --- processes and threads
+
+
+@compiled
+def test_eight_threads_and_a_fork_after_use_give_the_same(tmp_path):
+    net, x = network((8, 64, 64, 4)), normal(4096, 8, dtype=torch.float32)
+    expected, found = net(x).detach(), [None] * 8
+
+    def run(k):
+        with torch.no_grad():
+            for _ in range(20):
+                found[k] = net(x)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(y, expected) for y in found)
+    child = multiprocessing.get_context("fork").Process(target=_in_a_child, args=(net, x, expected))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+
+
+def _in_a_child(net, x, expected):
+    with torch.no_grad():
+        same = torch.equal(net(x), expected)
+    os._exit(0 if same else 1)
+
+
+@compiled
+def test_more_threads_than_one_give_the_same_bits_forward_and_the_same_gradient():
+    net, x = network((8, 64, 64, 4)), normal(5000, 8, dtype=torch.float32)
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            y = net(x)
+            found.append((y.detach(), *torch.autograd.grad(y.square().sum(), net.parameters())))
+    finally:
+        torch.set_num_threads(before)
+    for one in found[1:]:
+        assert torch.equal(found[0][0], one[0])
+        for a, b in zip(found[0], one, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5 * float(b.abs().max()))
+
+
+# --- the library
+
+
+def test_the_environment_switches_the_kernels_off():
+    code = "import radnet; from radnet.native import library, kernels; print(library.LIBRARY, len(kernels._FORWARD))"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "RADNET_NATIVE": "0"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split() == ["None", "0"]
+
+
+@compiler
+def test_a_library_of_another_version_is_left_alone_with_a_warning(tmp_path):
+    source, made = tmp_path / "other.cpp", tmp_path / "_kernels.so"
+    text = (ROOT / "src" / "radnet" / "native" / "kernels.cpp").read_text()
+    source.write_text(text.replace("constexpr int ABI = 1;", "constexpr int ABI = 99;"))
+    assert hatch_build.compiled(source, made, "-O0")
+    with pytest.warns(UserWarning, match=r"_kernels.so is not used \(it is of version 99, needed is 1\)"):
+        assert library.load(made) is None
+
+
+def test_a_file_that_is_no_library_is_left_alone_with_a_warning(tmp_path):
+    path = tmp_path / "_kernels.so"
+    path.write_text("no library at all")
+    with pytest.warns(UserWarning, match="_kernels.so is not used"):
+        assert library.load(path) is None
+
+
+def test_without_a_compiler_nothing_is_built_and_nothing_old_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", str(tmp_path / "nowhere"))
+    old = tmp_path / "_kernels.so"
+    old.write_text("old")
+    assert not hatch_build.compiled(hatch_build.SOURCE, old)
+    assert not old.exists()
+
+
+@compiler
+def test_the_sanitizers_find_nothing(tmp_path, count):
+    program = tmp_path / "check"
+    build = [hatch_build.compiler(), "-O0", "-g", "-std=c++17", "-pthread", "-Wno-psabi", "-fno-math-errno"]
+    flags = [
+        "-fsanitize=address,undefined",
+        "-fno-sanitize-recover=all",
+        *(["-DRADNET_ONE_CPU"] if count(1, 2) == 1 else []),
+    ]
+    source = ROOT / "tests" / "helpers" / "kernels_check.cpp"
+    made = subprocess.run([*build, *flags, str(source), "-o", str(program)], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no sanitizers here: {made.stderr[-200:]}")
+    ran = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    counts = [int(word) for word in ran.stdout.split()]
+    assert counts[0] == library.ABI
+    assert min(counts[1:]) >= 150
