@@ -18,6 +18,7 @@ from typing import Any
 SOURCE = Path(__file__).with_name("src") / "radnet" / "native" / "kernels.cpp"
 LIBRARY = SOURCE.with_name("_kernels.so")
 FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-pthread", "-Wno-psabi")
+LIBRARIES = ("-ldl",)
 
 
 def compiler() -> str | None:
@@ -36,7 +37,7 @@ def compiled(source: Path, library: Path, *flags: str) -> bool:
         return False
     with tempfile.TemporaryDirectory(dir=library.parent) as work:
         made = Path(work) / library.name
-        command = [cxx, *FLAGS, *flags, str(source), "-o", str(made)]
+        command = [cxx, *FLAGS, *flags, str(source), "-o", str(made), *LIBRARIES]
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=600)  # noqa: S603
         except (OSError, subprocess.SubprocessError):

@@ -475,7 +475,7 @@ def test_the_sanitizers_find_nothing(tmp_path, count):
         *(["-DRADNET_ONE_CPU"] if count(1, 2) == 1 else []),
     ]
     source = ROOT / "tests" / "helpers" / "kernels_check.cpp"
-    made = subprocess.run([*build, *flags, str(source), "-o", str(program)], capture_output=True, text=True)
+    made = subprocess.run([*build, *flags, str(source), "-o", str(program), "-ldl"], capture_output=True, text=True)
     if made.returncode:
         pytest.skip(f"no sanitizers here: {made.stderr[-200:]}")
     ran = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)

@@ -17,6 +17,9 @@
 #include <thread>
 #include <vector>
 
+#include <dlfcn.h>
+#include <pthread.h>
+
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(RADNET_ONE_CPU)
 #define FOR_EACH_CPU __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
@@ -94,24 +97,43 @@ INLINE bool ordinary(T r) {
     return r >= Range<T>::low && r <= Range<T>::high;
 }
 
-// --- threads: as many as torch has, made for the call, so that nothing outlives a fork
+// --- threads: those of torch, whose OpenMP is in the process already. Others would fight with them for the cores, since
+// they spin for a while when their work is done. They do not survive a fork: in a child threads are made for the call.
 
+using Pool = void (*)(void (*)(void*), void*, unsigned, unsigned);
+
+std::atomic<bool> forked{false};
+
+Pool torchs_pool() {
+    static const Pool found = [] {
+        pthread_atfork(nullptr, nullptr, [] { forked = true; });
+        return reinterpret_cast<Pool>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    }();
+    return forked ? nullptr : found;
+}
+
+// work(k, begin, end) for each of `threads` parts of the items; which thread takes which part is left open
 template <class Work>
 void in_parallel(index items, int threads, Work work) {
     const int many = int(std::max<index>(1, std::min<index>(threads, items)));
     if (many == 1) return work(0, index(0), items);
+    struct Shared {
+        Work& work;
+        index items;
+        int many;
+        std::atomic<int> next{0};
+    } shared{work, items, many};
+    const auto take = [](void* data) {
+        Shared& s = *static_cast<Shared*>(data);
+        for (int k = s.next++; k < s.many; k = s.next++) s.work(k, s.items * k / s.many, s.items * (k + 1) / s.many);
+    };
+    if (const Pool pool = torchs_pool()) return pool(take, &shared, unsigned(many), 0);
     std::vector<std::thread> others;
-    index begin = 0;
-    for (int k = 0; k + 1 < many; ++k) {
-        const index end = items * (k + 1) / many;
-        try {
-            others.emplace_back(work, k, begin, end);
-        } catch (...) {  // no more threads to be had: do the rest here
-            break;
-        }
-        begin = end;
+    try {
+        for (int k = 1; k < many; ++k) others.emplace_back(take, &shared);
+    } catch (...) {  // no more threads to be had: those that are there do it
     }
-    work(int(others.size()), begin, items);
+    take(&shared);
     for (auto& other : others) other.join();
 }
 
