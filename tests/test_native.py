@@ -445,7 +445,7 @@ def test_a_library_of_another_version_is_left_alone_with_a_warning(tmp_path):
     source, made = tmp_path / "other.cpp", tmp_path / "_kernels.so"
     text = (ROOT / "src" / "radnet" / "native" / "kernels.cpp").read_text()
     source.write_text(text.replace("constexpr int ABI = 1;", "constexpr int ABI = 99;"))
-    assert hatch_build.compiled(source, made, "-O0")
+    assert hatch_build.compiled(source, made, "-O0", f"-I{hatch_build.SOURCE.parent}")
     with pytest.warns(UserWarning, match=r"_kernels.so is not used \(it is of version 99, needed is 1\)"):
         assert library.load(made) is None
 

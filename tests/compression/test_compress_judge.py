@@ -347,3 +347,22 @@ def test_whole_numbers_that_one_ulp_turns_over_are_excused_and_outputs_without_r
     assert found.conditioning == float("inf")
     moved.a.weight.data.fill_(0.09)
     assert not radnet.verify(model, moved, x).lossless
+
+
+class Twice(nn.Module):
+    """A quotient that is not finite for one row of inputs, and beside it a number that always is."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.a = nn.Linear(1, 1)
+        self.a.weight.data.fill_(1.0)
+        self.a.bias.data.fill_(bias)
+
+    def forward(self, x):
+        return 1 / self.a(x), self.a(x) + x
+
+
+def test_a_row_that_is_not_finite_in_one_output_counts_whatever_the_others_are():
+    found = radnet.verify(Twice(0.0), Twice(0.25), torch.tensor([[0.0], [1.0], [-0.25], [3.0]]))
+    assert not found.lossless
+    assert found.rows_not_finite == 2

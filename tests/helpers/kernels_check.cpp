@@ -25,7 +25,7 @@ struct Entries<double> {
 std::mt19937 chance(0);
 
 template <class T>
-std::vector<T> drawn(index count) {
+std::vector<T> drawn(Index count) {
     std::normal_distribution<double> normal;
     std::vector<T> x(count);
     for (auto& value : x) value = T(normal(chance));
@@ -37,9 +37,9 @@ template <class T>
 int rescalings() {
     int ran = 0;
     for (int kind = 0; kind < 5; ++kind)
-        for (index outer : {1, 3, 40})
-            for (index n : {1, 2, 15, 16, 17, 1023, 1024, 1025, 2049})
-                for (index inner : {1, 2, 511, 512, 513}) {
+        for (Index outer : {1, 3, 40})
+            for (Index n : {1, 2, 15, 16, 17, 1023, 1024, 1025, 2049})
+                for (Index inner : {1, 2, 511, 512, 513}) {
                     if (outer * n * inner > 300000) continue;
                     auto v = drawn<T>(outer * n * inner), gy = drawn<T>(outer * n * inner);
                     std::fill(v.begin(), v.begin() + (inner == 1 ? n : 0), T(0));  // a vector that is 0
@@ -63,18 +63,18 @@ template <class T>
 int chains() {
     int ran = 0;
     for (int kind = 0; kind < 5; ++kind)
-        for (index rows : {1, 4, 5, 7, 8, 9, 15, 16, 17, 40})
-            for (const auto& widths : std::vector<std::vector<index>>{{1, 1}, {3, 4, 2}, {7, 16, 33, 5}, {2, 3, 4, 5, 6, 1}}) {
+        for (Index rows : {1, 4, 5, 7, 8, 9, 15, 16, 17, 40})
+            for (const auto& widths : std::vector<std::vector<Index>>{{1, 1}, {3, 4, 2}, {7, 16, 33, 5}, {2, 3, 4, 5, 6, 1}}) {
                 const int L = int(widths.size()) - 1;
                 std::vector<std::vector<T>> kept;
-                std::vector<index> given;
+                std::vector<Index> given;
                 std::vector<double> numbers;
-                index gradients = 0;
+                Index gradients = 0;
                 for (int k = 0; k < L; ++k) {
                     kept.push_back(drawn<T>(widths[k] * widths[k + 1]));
                     kept.push_back(drawn<T>(widths[k + 1]));
-                    const auto b = ran % 2 ? reinterpret_cast<index>(kept.back().data()) : 0;
-                    const auto W = reinterpret_cast<index>(kept[kept.size() - 2].data());
+                    const auto b = ran % 2 ? reinterpret_cast<Index>(kept.back().data()) : 0;
+                    const auto W = reinterpret_cast<Index>(kept[kept.size() - 2].data());
                     given.insert(given.end(), {widths[k], widths[k + 1], W, b, k + 1 < L ? kind : -1});
                     numbers.insert(numbers.end(), {0.5, 0.1});
                     gradients += widths[k] * widths[k + 1] + widths[k + 1] + 1;

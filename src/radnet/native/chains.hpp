@@ -1,0 +1,318 @@
+// A chain of linear layers and rescalings: a tile of samples goes through all layers, one sample to each lane, and stays in
+// the cache. For the gradient it goes through once more, keeping what the way back needs.
+
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "lanes.hpp"
+#include "rescaling.hpp"
+
+namespace {
+
+template <class T>
+struct Layer {
+    Index in, out;
+    const T* W;  // out x in
+    const T* b;  // out, or null
+    Profile<T> profile;
+};
+
+template <class T>
+Index widest(const std::vector<Layer<T>>& layers) {
+    Index most = layers[0].in;
+    for (const auto& layer : layers) most = std::max(most, layer.out);
+    return most;
+}
+
+// out[o] = b[o] + sum over i of W[o, i] a[i], for all lanes; W[o, i] is at W[o * by_out + i * by_in]
+template <class T>
+INLINE void product(
+    Lanes<T>* __restrict out, const Lanes<T>* __restrict a, const T* __restrict W, const T* __restrict b, Index outs,
+    Index ins, Index by_out, Index by_in) {
+    Index o = 0;
+    for (; o + 4 <= outs; o += 4) {
+        Lanes<T> s0 = Lanes<T>::all(b ? b[o] : 0), s1 = Lanes<T>::all(b ? b[o + 1] : 0);
+        Lanes<T> s2 = Lanes<T>::all(b ? b[o + 2] : 0), s3 = Lanes<T>::all(b ? b[o + 3] : 0);
+        for (Index i = 0; i < ins; ++i) {
+            const T* w = W + o * by_out + i * by_in;
+            s0 += a[i] * w[0];
+            s1 += a[i] * w[by_out];
+            s2 += a[i] * w[2 * by_out];
+            s3 += a[i] * w[3 * by_out];
+        }
+        out[o] = s0, out[o + 1] = s1, out[o + 2] = s2, out[o + 3] = s3;
+    }
+    for (; o < outs; ++o) {
+        Lanes<T> s = Lanes<T>::all(b ? b[o] : 0);
+        for (Index i = 0; i < ins; ++i) s += a[i] * W[o * by_out + i * by_in];
+        out[o] = s;
+    }
+}
+
+template <class T>
+INLINE Lanes<T> lanewise_dot(const Lanes<T>* a, const Lanes<T>* b, Index n) {
+    Lanes<T> sum = Lanes<T>::all(0);
+    for (Index i = 0; i < n; ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+template <class T>
+INLINE int tile_factors(const Lanes<T>* v, const Layer<T>& layer, Lanes<T>& r, Lanes<T>& s) {
+    const T* entries = reinterpret_cast<const T*>(v);
+    return factors<T>(
+        lanewise_dot<T>(v, v, layer.out), TILE<T>, layer.profile, entries, layer.out, TILE<T>, 1, r, s);
+}
+
+template <class T>
+INLINE void scaled(Lanes<T>* to, const Lanes<T>* v, Index n, Lanes<T> s) {
+    for (Index i = 0; i < n; ++i) to[i] = s * v[i];
+}
+
+// rows of a matrix to lanes and back; the last tile repeats its last row, which nobody reads
+template <class T>
+INLINE void to_lanes(Lanes<T>* to, const T* from, Index n, Index rows) {
+    T* out = reinterpret_cast<T*>(to);
+    for (Index l = 0; l < TILE<T>; ++l) {
+        const T* row = from + std::min(l, rows - 1) * n;
+        for (Index i = 0; i < n; ++i) out[i * TILE<T> + l] = row[i];
+    }
+}
+
+template <class T>
+INLINE void from_lanes(T* to, const Lanes<T>* from, Index n, Index rows) {
+    const T* in = reinterpret_cast<const T*>(from);
+    for (Index l = 0; l < rows; ++l)
+        for (Index i = 0; i < n; ++i) to[l * n + i] = in[i * TILE<T> + l];
+}
+
+// --- forward
+
+constexpr Index GROUP = 4;  // tiles that go through the layers abreast: while one waits for its root, others multiply
+
+// `most` lanes lie between what belongs to one tile of a group and to the next
+template <class T>
+INLINE int chain_group(
+    const std::vector<Layer<T>>& layers, const T* x, T* y, Index rows, Lanes<T>* a, Lanes<T>* z, Index most) {
+    const Index in = layers[0].in, out = layers.back().out, tiles = (rows + TILE<T> - 1) / TILE<T>;
+    int found = ORDINARY;
+    for (Index k = 0; k < tiles; ++k)
+        to_lanes<T>(a + k * most, x + k * TILE<T> * in, in, std::min(TILE<T>, rows - k * TILE<T>));
+    for (const auto& layer : layers) {
+        for (Index k = 0; k < tiles; ++k)
+            product<T>(z + k * most, a + k * most, layer.W, layer.b, layer.out, layer.in, layer.in, 1);
+        if (!layer.profile.does_nothing()) {
+            Lanes<T> r, s[GROUP];
+            for (Index k = 0; k < tiles; ++k) {
+                const int norms = tile_factors<T>(z + k * most, layer, r, s[k]);
+                if (norms == EXTRAORDINARY) return EXTRAORDINARY;
+                if (norms == SOME_ZERO) found = SOME_ZERO;
+            }
+            for (Index k = 0; k < tiles; ++k) scaled<T>(z + k * most, z + k * most, layer.out, s[k]);
+        }
+        std::swap(a, z);
+    }
+    for (Index k = 0; k < tiles; ++k)
+        from_lanes<T>(y + k * TILE<T> * out, a + k * most, out, std::min(TILE<T>, rows - k * TILE<T>));
+    return found;
+}
+
+// one sample: every product is a row of W with a vector
+template <class T>
+INLINE int chain_row(const std::vector<Layer<T>>& layers, const T* x, T* y, T* a, T* z) {
+    int found = ORDINARY;
+    const T* from = x;
+    for (const auto& layer : layers) {
+        T* to = &layer == &layers.back() ? y : (from == a ? z : a);
+        for (Index o = 0; o < layer.out; ++o)
+            to[o] = T(dot(layer.W + o * layer.in, from, layer.in)) + (layer.b ? layer.b[o] : T(0));
+        if (!layer.profile.does_nothing()) {
+            const int norms = rows_forward<T>(to, to, nullptr, 0, 1, layer.out, layer.profile);
+            if (norms == EXTRAORDINARY) return EXTRAORDINARY;
+            if (norms == SOME_ZERO) found = SOME_ZERO;
+        }
+        from = to;
+    }
+    return found;
+}
+
+constexpr Index FEW = 5;  // samples that go one by one
+
+template <class T>
+INLINE int chain_range(const std::vector<Layer<T>>& layers, const T* x, T* y, Index begin, Index end) {
+    const Index in = layers[0].in, out = layers.back().out, most = widest(layers);
+    const Memory<T> memory(2 * GROUP * most);
+    if (!memory.get()) return EXTRAORDINARY;
+    int found = ORDINARY;
+    while (begin < end) {
+        const Index rows = std::min(end - begin, GROUP * TILE<T>);
+        int norms = ORDINARY;
+        if (rows < FEW) {
+            T* a = reinterpret_cast<T*>(memory.get());
+            norms = chain_row(layers, x + begin * in, y + begin * out, a, a + most);
+            begin += 1;
+        } else {
+            Lanes<T>* a = memory.get();
+            norms = chain_group<T>(layers, x + begin * in, y + begin * out, rows, a, a + GROUP * most, most);
+            begin += rows;
+        }
+        if (norms == EXTRAORDINARY) return EXTRAORDINARY;
+        if (norms == SOME_ZERO) found = SOME_ZERO;
+    }
+    return found;
+}
+
+// --- backward
+
+// Where one thread keeps things, in lanes: for each layer the values before and after its rescaling, norms and factors;
+// the gradients of its W, b and t. A small W has a sum in every lane, which are added up in the end; a large one is a
+// matrix whose rows are padded to whole lanes.
+template <class T>
+struct Trail {
+    struct Places {
+        Index a, z, r, W, b, t;
+        bool small;
+        Index stride;  // of a large W, in numbers
+    };
+
+    static constexpr Index SMALL = 512;  // weights: their sums take half of the nearest cache
+    std::vector<Places> layers;
+    Index kept = 0, sums = 0, most = 0;  // lanes
+
+    static Index padded(Index n) { return (n + TILE<T> - 1) / TILE<T>; }
+
+    explicit Trail(const std::vector<Layer<T>>& given) : most(widest(given)) {
+        kept = given[0].in;
+        Index a = 0;
+        for (const auto& layer : given) {
+            Places at{};
+            at.a = a, at.z = kept, at.r = at.z + layer.out, a = at.r + 2;
+            kept = a + layer.out;
+            at.small = layer.in * layer.out <= SMALL;
+            at.stride = padded(layer.in) * TILE<T>;
+            at.W = sums, at.b = at.W + (at.small ? layer.in : padded(layer.in)) * layer.out;
+            at.t = at.b + layer.out, sums = at.t + 1;
+            layers.push_back(at);
+        }
+    }
+};
+
+template <class T>
+INLINE int forward_again(
+    const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, Index rows, Lanes<T>* kept) {
+    int found = ORDINARY;
+    to_lanes<T>(kept, x, layers[0].in, rows);
+    for (std::size_t k = 0; k < layers.size(); ++k) {
+        const auto& layer = layers[k];
+        const auto& at = trail.layers[k];
+        Lanes<T>*z = kept + at.z, *r = kept + at.r, *s = r + 1;
+        product<T>(z, kept + at.a, layer.W, layer.b, layer.out, layer.in, layer.in, 1);
+        if (k + 1 == layers.size() && layer.profile.does_nothing()) break;  // nobody reads what comes out
+        *s = Lanes<T>::all(1);
+        if (!layer.profile.does_nothing()) {
+            const int norms = tile_factors<T>(z, layer, *r, *s);
+            if (norms == EXTRAORDINARY) return EXTRAORDINARY;
+            if (norms == SOME_ZERO) found = SOME_ZERO;
+        }
+        scaled<T>(s + 1, z, layer.out, *s);
+    }
+    return found;
+}
+
+// the gradient of W from what came in (a) and what comes back (g)
+template <class T>
+INLINE void add_weights(
+    const Layer<T>& layer, const typename Trail<T>::Places& at, const Lanes<T>* a, const Lanes<T>* g, Lanes<T>* sums,
+    T* transposed) {
+    Lanes<T>* gW = sums + at.W;
+    if (at.small) {
+        for (Index o = 0; o < layer.out; ++o)
+            for (Index i = 0; i < layer.in; ++i) gW[o * layer.in + i] += g[o] * a[i];
+        return;
+    }
+    const T* entries = reinterpret_cast<const T*>(a);
+    for (Index l = 0; l < TILE<T>; ++l)
+        for (Index i = 0; i < layer.in; ++i) transposed[l * at.stride + i] = entries[i * TILE<T> + l];
+    const Lanes<T>* rows = reinterpret_cast<const Lanes<T>*>(transposed);
+    const Index wide = at.stride / TILE<T>;
+    Index o = 0;
+    for (; o + 2 <= layer.out; o += 2)
+        for (Index i = 0; i < wide; ++i) {
+            Lanes<T> s0 = gW[o * wide + i], s1 = gW[(o + 1) * wide + i];
+            for (Index l = 0; l < TILE<T>; ++l) {
+                s0 += g[o][l] * rows[l * wide + i];
+                s1 += g[o + 1][l] * rows[l * wide + i];
+            }
+            gW[o * wide + i] = s0, gW[(o + 1) * wide + i] = s1;
+        }
+    for (; o < layer.out; ++o)
+        for (Index i = 0; i < wide; ++i)
+            for (Index l = 0; l < TILE<T>; ++l) gW[o * wide + i] += g[o][l] * rows[l * wide + i];
+}
+
+template <class T>
+INLINE int chain_back_range(
+    const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* gy, T* gx, Index begin, Index end,
+    Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums) {
+    const Index L = Index(layers.size()), in = layers[0].in, out = layers.back().out;
+    std::vector<T> at_zero;
+    for (const auto& layer : layers) at_zero.push_back(layer.profile.slope_at_zero());
+    Lanes<T>*g = work, *next = work + trail.most;
+    T* transposed = reinterpret_cast<T*>(work + 2 * trail.most);
+    int found = ORDINARY;
+    for (; begin < end; begin += TILE<T>) {
+        const Index rows = std::min(end - begin, TILE<T>);
+        const int norms = forward_again<T>(layers, trail, x + begin * in, rows, kept);
+        if (norms == EXTRAORDINARY) return EXTRAORDINARY;
+        if (norms == SOME_ZERO) found = SOME_ZERO;
+        to_lanes<T>(g, gy + begin * out, out, rows);
+        if (rows < TILE<T>)  // the rows that were repeated count for nothing
+            for (Index o = 0; o < out; ++o)
+                for (Index l = rows; l < TILE<T>; ++l) g[o].set(l, 0);
+        for (Index k = L - 1; k >= 0; --k) {
+            const auto& layer = layers[k];
+            const auto& at = trail.layers[k];
+            if (!layer.profile.does_nothing()) {
+                const Lanes<T>* z = kept + at.z;
+                Lanes<T> first, second, along;
+                gradient_factors<T>(
+                    lanewise_dot<T>(g, z, layer.out), kept[at.r], layer.out, layer.profile, at_zero[k], first, second,
+                    along);
+                sums[at.t] -= along;
+                for (Index o = 0; o < layer.out; ++o) g[o] = first * g[o] + second * z[o];
+            }
+            for (Index o = 0; o < layer.out; ++o) sums[at.b + o] += g[o];
+            add_weights<T>(layer, at, kept + at.a, g, sums, transposed);
+            if (k > 0 || gx) {
+                product<T>(next, g, layer.W, nullptr, layer.in, layer.out, 1, layer.in);
+                std::swap(g, next);
+            }
+        }
+        if (gx) from_lanes<T>(gx + begin * in, g, in, rows);
+    }
+    return found;
+}
+
+template <class T>
+T over_lanes(const Lanes<T>& x) {
+    double total = 0;
+    for (Index l = 0; l < TILE<T>; ++l) total += x[l];
+    return T(total);
+}
+
+// what one thread summed, as W (out x in), b and t of each layer, one after the other
+template <class T>
+void gathered(const std::vector<Layer<T>>& layers, const Trail<T>& trail, const Lanes<T>* sums, T* to) {
+    for (std::size_t k = 0; k < layers.size(); ++k) {
+        const Index in = layers[k].in, out = layers[k].out;
+        const auto& at = trail.layers[k];
+        const T* large = reinterpret_cast<const T*>(sums + at.W);
+        for (Index o = 0; o < out; ++o)
+            for (Index i = 0; i < in; ++i)
+                *to++ = at.small ? over_lanes<T>(sums[at.W + o * in + i]) : large[o * at.stride + i];
+        for (Index o = 0; o <= out; ++o) *to++ = over_lanes<T>(sums[at.b + o]);
+    }
+}
+
+}  // namespace

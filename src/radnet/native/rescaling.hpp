@@ -1,0 +1,136 @@
+// The rescaling along an axis of a tensor (outer, n, inner): rows, whose vectors are contiguous, and columns.
+//
+// With g(r) = h(r - t) and s = g/r (rescaling.py):
+//     y = s v,      grad_v = s gy + (g' - s) <gy, v>/r^2 v,      grad_t = - sum of g' <gy, v>/r.
+
+#pragma once
+
+#include <algorithm>
+
+#include "lanes.hpp"
+
+namespace {
+
+// --- rows: a vector is contiguous
+
+constexpr Index LANES = 16, STRETCH = 1024;  // numbers added up side by side; and in a row before they are added in double
+
+template <class T>
+INLINE double dot(const T* __restrict a, const T* __restrict b, Index n) {
+    double total = 0;
+    for (Index start = 0; start < n; start += STRETCH) {
+        const Index end = std::min(n, start + STRETCH);
+        T lanes[LANES] = {};
+        Index i = start;
+        for (; i + LANES <= end; i += LANES)
+            for (Index l = 0; l < LANES; ++l) lanes[l] += a[i + l] * b[i + l];
+        for (Index l = 0; i < end; ++i, ++l) lanes[l] += a[i] * b[i];
+        for (Index width = LANES / 2; width; width /= 2)
+            for (Index l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+        total += lanes[0];
+    }
+    return total;
+}
+
+// Rows are taken up to TILE at a time, so that profiles are evaluated side by side; as many as stay in the nearest cache.
+template <class T>
+INLINE Index rows_together(Index n) {
+    return std::max<Index>(1, std::min(TILE<T>, 2048 / n));
+}
+
+template <class T>
+INLINE int rows_forward(const T* v, T* y, T* r, Index begin, Index end, Index n, const Profile<T>& profile) {
+    int found = ORDINARY;
+    for (Index count; begin < end; begin += count) {
+        count = std::min(rows_together<T>(n), end - begin);
+        const T* rows = v + begin * n;
+        Lanes<T> squares = Lanes<T>::all(1), norms, s;
+        for (Index l = 0; l < count; ++l) squares.set(l, T(dot(rows + l * n, rows + l * n, n)));
+        const int seen = factors<T>(squares, count, profile, rows, n, 1, n, norms, s);
+        if (seen == EXTRAORDINARY) return EXTRAORDINARY;
+        if (seen == SOME_ZERO) found = SOME_ZERO;
+        for (Index l = 0; l < count; ++l) {
+            const T *from = rows + l * n, factor = s[l];
+            T* to = y + (begin + l) * n;  // may be the same place
+            for (Index i = 0; i < n; ++i) to[i] = factor * from[i];
+        }
+        for (Index l = 0; l < (r ? count : 0); ++l) r[begin + l] = norms[l];
+    }
+    return found;
+}
+
+template <class T>
+INLINE void rows_backward(
+    const T* v, const T* r, const T* gy, T* gv, T* gt, Index begin, Index end, Index n, const Profile<T>& profile) {
+    const T at_zero = profile.slope_at_zero();
+    for (Index count; begin < end; begin += count) {
+        count = std::min(rows_together<T>(n), end - begin);
+        Lanes<T> products = Lanes<T>::all(0), norms = products, first, second, along;
+        for (Index l = 0; l < count; ++l) {
+            norms.set(l, r[begin + l]);
+            products.set(l, T(dot(v + (begin + l) * n, gy + (begin + l) * n, n)));
+        }
+        gradient_factors<T>(products, norms, n, profile, at_zero, first, second, along);
+        for (Index l = 0; l < count; ++l) {
+            const T* __restrict a = v + (begin + l) * n;
+            const T* __restrict g = gy + (begin + l) * n;
+            T* __restrict to = gv + (begin + l) * n;
+            const T s = first[l], c = second[l];
+            for (Index i = 0; i < n; ++i) to[i] = s * g[i] + c * a[i];
+        }
+        for (Index l = 0; l < (gt ? count : 0); ++l) gt[begin + l] = along[l];
+    }
+}
+
+// --- columns: vectors side by side, so entry i of the next one is beside entry i of this one
+
+constexpr Index WIDTH = 512;  // columns that are worked on together
+
+template <class T>
+INLINE int columns_forward(const T* v, T* y, T* r, Index count, Index n, Index inner, const Profile<T>& profile) {
+    alignas(64) T squares[WIDTH] = {}, s[WIDTH];
+    for (Index i = 0; i < n; ++i)
+        for (Index j = 0; j < count; ++j) squares[j] += v[i * inner + j] * v[i * inner + j];
+    int found = ORDINARY;
+    for (Index j = 0; j < count; j += TILE<T>) {
+        const Index lanes = std::min(TILE<T>, count - j);
+        Lanes<T> norms, factor;
+        const int seen = factors<T>(load<T>(squares + j), lanes, profile, v + j, n, inner, 1, norms, factor);
+        if (seen == EXTRAORDINARY) return EXTRAORDINARY;
+        if (seen == SOME_ZERO) found = SOME_ZERO;
+        store<T>(s + j, factor);
+        for (Index l = 0; l < (r ? lanes : 0); ++l) r[j + l] = norms[l];
+    }
+    for (Index i = 0; i < n; ++i) {
+        const T* __restrict from = v + i * inner;
+        T* __restrict to = y + i * inner;
+        for (Index j = 0; j < count; ++j) to[j] = s[j] * from[j];
+    }
+    return found;
+}
+
+template <class T>
+INLINE void columns_backward(
+    const T* v, const T* r, const T* gy, T* gv, T* gt, Index count, Index n, Index inner, const Profile<T>& profile) {
+    alignas(64) T products[WIDTH] = {}, s[WIDTH], c[WIDTH];
+    for (Index i = 0; i < n; ++i)
+        for (Index j = 0; j < count; ++j) products[j] += v[i * inner + j] * gy[i * inner + j];
+    const T at_zero = profile.slope_at_zero();
+    for (Index j = 0; j < count; j += TILE<T>) {
+        const Index lanes = std::min(TILE<T>, count - j);
+        Lanes<T> norms = Lanes<T>::all(0), first, second, along;
+        for (Index l = 0; l < lanes; ++l) norms.set(l, r[j + l]);
+        gradient_factors<T>(load<T>(products + j), norms, n, profile, at_zero, first, second, along);
+        store<T>(s + j, first);
+        store<T>(c + j, second);
+        for (Index l = 0; l < (gt ? lanes : 0); ++l) gt[j + l] = along[l];
+    }
+    for (Index i = 0; i < n; ++i) {
+        const T* __restrict a = v + i * inner;
+        const T* __restrict g = gy + i * inner;
+        T* __restrict to = gv + i * inner;
+        for (Index j = 0; j < count; ++j) to[j] = s[j] * g[j] + c[j] * a[j];
+    }
+}
+
+}  // namespace
