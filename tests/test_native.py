@@ -3,6 +3,7 @@
 Without a compiled library these tests say so: most have nothing to show then, and the others run as they stand.
 """
 
+import contextlib
 import multiprocessing
 import os
 import subprocess
@@ -483,3 +484,62 @@ def test_the_sanitizers_find_nothing(tmp_path, count):
     counts = [int(word) for word in ran.stdout.split()]
     assert counts[0] == library.ABI
     assert min(counts[1:]) >= 150
+
+
+# --- a loss in one pass
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 200])
+@pytest.mark.parametrize("output", ["identity", "squash"])
+def test_the_mean_square_error_and_its_gradients_come_from_one_pass(output, rows, dtype, calls):
+    net = radnet.RadNet((3, 20, 30, 2), "sigmoid", output=output, shift="trainable", dtype=dtype)
+    x, y = normal(rows, 3).to(dtype).requires_grad_(), normal(rows, 2, seed=1).to(dtype)
+    loss = radnet.training.mse(net, x, y)
+    found = torch.autograd.grad(3 * loss, [x, *net.parameters()])
+    assert len(calls) == 1
+    wide, z = net.double(), x.detach().double().requires_grad_()
+    expected = nn.functional.mse_loss(wide.partial(z)[-1], y.double())
+    eps = torch.finfo(dtype).eps
+    assert float((loss - expected).detach().abs()) <= 64 * eps * float(expected.detach())
+    for a, b in zip(found, torch.autograd.grad(3 * expected, [z, *wide.parameters()]), strict=True):
+        assert float((a - b).abs().max()) <= 512 * eps * float(b.abs().max())
+
+
+def test_the_mean_square_error_can_be_differentiated_again(calls):
+    net, x, y = network(dtype=torch.float64), normal(5, 3).requires_grad_(), normal(5, 2, seed=1)
+    seconds = []
+    for loss in (radnet.training.mse(net, x, y), nn.functional.mse_loss(net.partial(x)[-1], y)):
+        first = torch.autograd.grad(loss, x, create_graph=True)[0]
+        seconds.append(torch.autograd.grad(first.square().sum(), [x, *net.parameters()]))
+    for a, b in zip(*seconds, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("targets", [(7,), (7, 1), (1, 2), (7, 2)])
+def test_targets_of_other_shapes_are_compared_as_torch_compares_them(targets):
+    net, x, y = network(), normal(7, 3, dtype=torch.float32), normal(*targets, dtype=torch.float32)
+    with contextlib.nullcontext() if targets == (7, 2) else pytest.warns(UserWarning, match="target size"):
+        try:
+            expected = nn.functional.mse_loss(net(x), y)
+        except RuntimeError:
+            with pytest.raises(RuntimeError, match="must match"):
+                radnet.training.mse(net, x, y)
+            return
+        torch.testing.assert_close(radnet.training.mse(net, x, y), expected)
+
+
+@compiled
+def test_fit_takes_the_short_way_and_gets_to_the_same_place(calls, monkeypatch):
+    x = torch.linspace(-3, 3, 60).unsqueeze(1)
+    y, found = torch.exp(-x * x), []
+    for loss in (nn.functional.mse_loss, nn.MSELoss(), lambda a, b: (a - b).square().mean()):
+        net = radnet.RadNet((1, 5, 1), "sigmoid", generator=torch.Generator().manual_seed(0))
+        before = len(calls)
+        result = radnet.training.fit(
+            net, (x, y), epochs=30, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), loss=loss
+        )
+        found.append((len(calls) - before, result.losses[-1]))
+    assert [many for many, _ in found] == [30, 30, 60]
+    assert found[0][1] == found[1][1] == pytest.approx(found[2][1], rel=1e-4)

@@ -65,7 +65,7 @@ def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> lis
     for layer, rho in zip(layers._modules.values(), rescalings._modules.values(), strict=True):
         if type(layer) is not nn.Linear or not isinstance(rho, RadialActivation) or type(rho) not in _BUILT_IN:
             return None
-        if not _is_itself(layer) or not _is_itself(rho):
+        if not is_itself(layer) or not is_itself(rho):
             return None
         W, b, formula, shift = layer._parameters["weight"], layer._parameters["bias"], rho._formula(), _shift(rho)
         if (
@@ -88,7 +88,7 @@ def _shift(rho: nn.Module) -> Tensor | None:
     return rho._parameters["shift"] if "shift" in rho._parameters else rho._buffers["shift"]
 
 
-def _is_itself(m: nn.Module) -> bool:
+def is_itself(m: nn.Module) -> bool:
     """Whether a call of a module is its class's forward and nothing else."""
     return not (
         m._forward_hooks
@@ -143,8 +143,13 @@ def _value(links: Sequence[Link], x: Tensor) -> Tensor | None:
     return y if norms else None
 
 
-def _gradients(links: Sequence[Link], x: Tensor, gy: Tensor, *, of_inputs: bool) -> list[Tensor | None] | None:
-    """Gradients of x, and of W, b and t of each layer."""
+def _gradients(
+    links: Sequence[Link], x: Tensor, gy: Tensor, *, of_inputs: bool, loss: array[float] | None = None
+) -> list[Tensor | None] | None:
+    """Gradients of x, and of W, b and t of each layer.
+
+    With ``loss``, gy are targets instead: the gradients are those of the mean square error, which is put there.
+    """
     gy = gy.contiguous()
     given, source, comes = _given(links), address(x), address(gy)
     if given is None or not source or not comes or gy.dtype != x.dtype or not lies_plainly(gy) or is_watched():
@@ -154,7 +159,8 @@ def _gradients(links: Sequence[Link], x: Tensor, gy: Tensor, *, of_inputs: bool)
     gx = torch.empty_like(x) if of_inputs else None
     flat = x.new_empty(sum(W.numel() + W.shape[0] + 1 for W, *_ in links))
     norms = _BACKWARD[x.dtype](
-        source, comes, None if gx is None else gx.data_ptr(), flat.data_ptr(), rows, len(links), sizes.buffer_info()[0],
+        source, comes, None if gx is None else gx.data_ptr(), flat.data_ptr(),
+        None if loss is None else loss.buffer_info()[0], rows, len(links), sizes.buffer_info()[0],
         numbers.buffer_info()[0], threads_for(2 * _work(rows, sizes)),
     )  # fmt: skip
     if not norms:
@@ -224,3 +230,62 @@ def _by_autograd(
         y = _layer_by_layer(_with_parameters(links, parameters), x)
         found = iter(torch.autograd.grad(y, wanted, gy, create_graph=again, allow_unused=True, materialize_grads=True))
     return [next(found) if needs else None for needs in needed]
+
+
+def mean_square(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor, y: Tensor) -> Tensor | None:
+    """``mse_loss(F(x), y)`` with its gradients from one pass over the samples; None if it must be done step by step.
+
+    Where a gradient is wanted, that is: without one, evaluate the network.
+    """
+    if (
+        is_compiled(x)
+        or x.dtype not in _BACKWARD
+        or y.dtype != x.dtype
+        or y.requires_grad
+        or not torch.is_grad_enabled()
+    ):
+        return None
+    links = links_of(layers, rescalings, x)
+    if links is None or y.shape != (*x.shape[:-1], links[-1].W.shape[0]) or not x.numel() * y.numel():
+        return None
+    parameters = [p for link in links for p in (link.W, link.b, link.shift) if p is not None]
+    if not any(p.requires_grad for p in (x, *parameters)):
+        return None
+    loss = array("d", [0.0])
+    found = _gradients(links, x, y, of_inputs=x.requires_grad, loss=loss)
+    if found is None:
+        return None
+    out: Tensor = _MeanSquare.apply((x.new_tensor(loss[0]), found), links, x, y, *parameters)  # type: ignore[no-untyped-call]
+    return out
+
+
+class _MeanSquare(torch.autograd.Function):
+    """The loss and its gradients, which are there before anyone asks."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        known: tuple[Tensor, list[Tensor | None]],
+        links: list[Link],
+        x: Tensor,
+        y: Tensor,
+        *parameters: Tensor,
+    ) -> Tensor:
+        ctx.save_for_backward(x, y, *parameters)
+        ctx.links, ctx.known = links, known[1]
+        return known[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (times,) = grads
+        x, y, *parameters = ctx.saved_tensors
+        of_x, _, *of_parameters = ctx.needs_input_grad[2:]
+        needed = (of_x, *of_parameters)
+        found = ctx.known
+        if torch.is_grad_enabled():
+            gy = 2 / y.numel() * times * (_layer_by_layer(_with_parameters(ctx.links, parameters), x) - y)
+            found = _by_autograd(_with_parameters(ctx.links, parameters), (x, *parameters), needed, gy)
+        else:
+            found = [None if g is None else g * times for g in found]
+        of_x, *of_parameters = (g if needs else None for g, needs in zip(found, needed, strict=True))
+        return (None, None, of_x, None, *of_parameters)

@@ -84,8 +84,11 @@ int chains() {
                 const int threads = 1 + ran % 3;
                 Entries<T>::chain(x.data(), y.data(), rows, L, given.data(), numbers.data(), threads);
                 Entries<T>::chain_back(
-                    x.data(), gy.data(), ran % 2 ? gx.data() : nullptr, g.data(), rows, L, given.data(), numbers.data(),
-                    threads);
+                    x.data(), gy.data(), ran % 2 ? gx.data() : nullptr, g.data(), nullptr, rows, L, given.data(),
+                    numbers.data(), threads);
+                double loss = 0;
+                Entries<T>::chain_back(
+                    x.data(), gy.data(), nullptr, g.data(), &loss, rows, L, given.data(), numbers.data(), threads);
                 ++ran;
             }
     return ran;

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .. import plots
 from ..columns import Columns
@@ -24,6 +24,7 @@ from ..compression import compress
 from ..errors import Diverged, InvalidValue
 from ..network import RadNet
 from ..plots.backend import canvas
+from ..training import mse
 from .basics import check_counts
 from .experiment import Drawing, Experiment, Line, Outcomes, Part, QuickLook, Row, Tell
 from .figure import Figure, number
@@ -154,7 +155,7 @@ class _Racer:
             if self.done:
                 break
             self.optimizer.zero_grad()
-            loss = nn.functional.mse_loss(self.model(self.x), self.y)
+            loss = mse(self.model, self.x, self.y)
             loss.backward()
             self.optimizer.step()
             self.losses.append(float(loss.detach()))

@@ -252,12 +252,36 @@ INLINE void add_weights(
 }
 
 template <class T>
+T over_lanes(const Lanes<T>& x) {
+    double total = 0;
+    for (Index l = 0; l < TILE<T>; ++l) total += x[l];
+    return T(total);
+}
+
+// What comes back to the outputs of a tile: the gradient that is given, or, where `given` are targets (and `squares` is
+// not null), outputs less targets, whose squares are added up.
+template <class T>
+INLINE void coming_back(
+    Lanes<T>* g, const T* given, const Lanes<T>* outputs, Index n, Index rows, double* squares) {
+    to_lanes<T>(g, given, n, rows);
+    Lanes<T> sum = Lanes<T>::all(0);
+    for (Index o = 0; o < n; ++o) {
+        if (squares) g[o] = outputs[o] - g[o];
+        for (Index l = rows; l < TILE<T>; ++l) g[o].set(l, 0);  // the rows that were repeated count for nothing
+        sum += g[o] * g[o];
+    }
+    if (squares) *squares += over_lanes(sum);
+}
+
+template <class T>
 INLINE int chain_back_range(
-    const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* gy, T* gx, Index begin, Index end,
-    Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums) {
+    const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* given, double* squares, T* gx,
+    Index begin, Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums) {
     const Index L = Index(layers.size()), in = layers[0].in, out = layers.back().out;
     std::vector<T> at_zero;
     for (const auto& layer : layers) at_zero.push_back(layer.profile.slope_at_zero());
+    const auto& last = trail.layers.back();
+    const Lanes<T>* outputs = kept + (layers.back().profile.does_nothing() ? last.z : last.r + 2);
     Lanes<T>*g = work, *next = work + trail.most;
     T* transposed = reinterpret_cast<T*>(work + 2 * trail.most);
     int found = ORDINARY;
@@ -266,10 +290,7 @@ INLINE int chain_back_range(
         const int norms = forward_again<T>(layers, trail, x + begin * in, rows, kept);
         if (norms == EXTRAORDINARY) return EXTRAORDINARY;
         if (norms == SOME_ZERO) found = SOME_ZERO;
-        to_lanes<T>(g, gy + begin * out, out, rows);
-        if (rows < TILE<T>)  // the rows that were repeated count for nothing
-            for (Index o = 0; o < out; ++o)
-                for (Index l = rows; l < TILE<T>; ++l) g[o].set(l, 0);
+        coming_back<T>(g, given + begin * out, outputs, out, rows, squares);
         for (Index k = L - 1; k >= 0; --k) {
             const auto& layer = layers[k];
             const auto& at = trail.layers[k];
@@ -294,24 +315,17 @@ INLINE int chain_back_range(
     return found;
 }
 
+// what was summed, times a number, as W (out x in), b and t of each layer, one after the other
 template <class T>
-T over_lanes(const Lanes<T>& x) {
-    double total = 0;
-    for (Index l = 0; l < TILE<T>; ++l) total += x[l];
-    return T(total);
-}
-
-// what one thread summed, as W (out x in), b and t of each layer, one after the other
-template <class T>
-void gathered(const std::vector<Layer<T>>& layers, const Trail<T>& trail, const Lanes<T>* sums, T* to) {
+void gathered(const std::vector<Layer<T>>& layers, const Trail<T>& trail, const Lanes<T>* sums, T times, T* to) {
     for (std::size_t k = 0; k < layers.size(); ++k) {
         const Index in = layers[k].in, out = layers[k].out;
         const auto& at = trail.layers[k];
         const T* large = reinterpret_cast<const T*>(sums + at.W);
         for (Index o = 0; o < out; ++o)
             for (Index i = 0; i < in; ++i)
-                *to++ = at.small ? over_lanes<T>(sums[at.W + o * in + i]) : large[o * at.stride + i];
-        for (Index o = 0; o <= out; ++o) *to++ = over_lanes<T>(sums[at.b + o]);
+                *to++ = times * (at.small ? over_lanes(sums[at.W + o * in + i]) : large[o * at.stride + i]);
+        for (Index o = 0; o <= out; ++o) *to++ = times * over_lanes(sums[at.b + o]);
     }
 }
 

@@ -46,9 +46,9 @@ constexpr int ABI = 1;  // what radnet/native/library.py expects
         return chain_range<T>(layers, x, y, begin, end);                                                             \
     }                                                                                                                \
     FOR_EACH_CPU int chain_back_range_##NAME(                                                                        \
-        const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* gy, T* gx, Index begin,     \
-        Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums) {                                                 \
-        return chain_back_range<T>(layers, trail, x, gy, gx, begin, end, kept, work, sums);                          \
+        const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* given, double* squares,     \
+        T* gx, Index begin, Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums) {                             \
+        return chain_back_range<T>(layers, trail, x, given, squares, gx, begin, end, kept, work, sums);              \
     }
 
 RANGES(float, float)
@@ -140,10 +140,12 @@ int chain(const std::vector<Layer<T>>& layers, const T* x, T* y, Index rows, int
     return seen.worst;
 }
 
-// gradients of all layers, one after the other: W (out x in), b, t
+// Gradients of all layers, one after the other: W (out x in), b, t; from the gradient of the outputs, or, if `loss` is not
+// null, from targets: then it is the mean square of the differences, and the gradients are its own.
 template <class T>
 int chain_back(
-    const std::vector<Layer<T>>& layers, const T* x, const T* gy, T* gx, T* gradients, Index rows, int threads) {
+    const std::vector<Layer<T>>& layers, const T* x, const T* given, T* gx, T* gradients, double* loss, Index rows,
+    int threads) {
     constexpr T* TYPE = nullptr;
     const Trail<T> trail(layers);
     const Index tiles = (rows + TILE<T> - 1) / TILE<T>, wide = Trail<T>::padded(trail.most);
@@ -151,16 +153,22 @@ int chain_back(
     const Index work = 2 * trail.most + TILE<T> * wide, each = trail.kept + work + trail.sums;
     const Memory<T> memory(threads * each);
     if (!memory.get()) return EXTRAORDINARY;
+    std::vector<double> squares(threads);
     Seen seen;
     in_parallel(tiles, threads, [&](int k, Index begin, Index end) {
         Lanes<T>*kept = memory.get() + k * each, *free = kept + trail.kept;
         seen.note(chain_back_range(
-            TYPE, layers, trail, x, gy, gx, begin * TILE<T>, std::min(rows, end * TILE<T>), kept, free, free + work));
+            TYPE, layers, trail, x, given, loss ? &squares[k] : nullptr, gx, begin * TILE<T>,
+            std::min(rows, end * TILE<T>), kept, free, free + work));
     });
     Lanes<T>* sums = memory.get() + trail.kept + work;
-    for (int k = 1; k < threads; ++k)
+    for (int k = 1; k < threads; ++k) {
+        squares[0] += squares[k];
         for (Index i = 0; i < trail.sums; ++i) sums[i] += sums[k * each + i];
-    gathered<T>(layers, trail, sums, gradients);
+    }
+    const double numbers = double(rows) * double(layers.back().out);
+    if (loss) *loss = squares[0] / numbers;
+    gathered<T>(layers, trail, sums, loss ? T(2 / numbers) : T(1), gradients);
     return seen.worst;
 }
 
@@ -183,9 +191,9 @@ EXPORT int radnet_abi() { return ABI; }
         return chain<T>(layers_of<T>(L, layers, numbers), x, y, rows, threads);                                      \
     }                                                                                                                \
     EXPORT int radnet_chain_back_##NAME(                                                                             \
-        const T* x, const T* gy, T* gx, T* gradients, Index rows, int L, const Index* layers,                        \
+        const T* x, const T* given, T* gx, T* gradients, double* loss, Index rows, int L, const Index* layers,       \
         const double* numbers, int threads) {                                                                        \
-        return chain_back<T>(layers_of<T>(L, layers, numbers), x, gy, gx, gradients, rows, threads);                 \
+        return chain_back<T>(layers_of<T>(L, layers, numbers), x, given, gx, gradients, loss, rows, threads);        \
     }
 
 ENTRIES(float, float)

@@ -24,7 +24,7 @@ _FUNCTIONS = {
     "forward": (_I, [_P, _P, _P, _N, _N, _N, _I, _D, _D, _I]),
     "backward": (None, [_P, _P, _P, _P, _P, _N, _N, _N, _I, _D, _D, _I]),
     "chain": (_I, [_P, _P, *_CHAIN]),
-    "chain_back": (_I, [_P, _P, _P, _P, *_CHAIN]),
+    "chain_back": (_I, [_P, _P, _P, _P, _P, *_CHAIN]),
 }
 
 

@@ -21,6 +21,7 @@ from ..network import RadNet
 from .bar import bar
 from .batches import Loss, Pair, batches_of, check_shapes, generator_of, tensors_of
 from .keeping import Due, Keeper
+from .losses import is_mse, mse_in_one_pass
 from .processes import World
 from .result import FitResult
 from .schedules import Scheduler
@@ -133,11 +134,8 @@ def _epoch(
     for x, y in tensors_of(batches, model):
         share_x, share_y = world.share(x), world.share(y)
         optimizer.zero_grad()
-        outputs = forward(share_x)
-        if rows == 0:
-            check_shapes(loss, outputs, share_y)
         # gradients are averaged over the processes: weighted so, that is the gradient on the joint batch
-        value = loss(outputs, share_y) * (len(share_x) * world.size / len(x))
+        value = _loss(forward, share_x, share_y, loss, check=rows == 0) * (len(share_x) * world.size / len(x))
         number = world.mean(float(value.detach()))
         if not math.isfinite(number):
             raise Diverged(f"epoch {epoch}: the loss is {number}; {_where_it_exploded(model, x)}")
@@ -147,6 +145,16 @@ def _epoch(
     if rows == 0:
         raise InvalidValue(f"epoch {epoch}: the data gave no rows; is the loader empty?")
     return total / rows
+
+
+def _loss(forward: nn.Module, x: Tensor, y: Tensor, loss: Loss, *, check: bool) -> Tensor:
+    at_once = mse_in_one_pass(forward, x, y) if is_mse(loss) else None
+    if at_once is not None:
+        return at_once
+    outputs = forward(x)
+    if check:
+        check_shapes(loss, outputs, y)
+    return loss(outputs, y)
 
 
 @torch.no_grad()
