@@ -258,24 +258,32 @@ T over_lanes(const Lanes<T>& x) {
     return T(total);
 }
 
-// What comes back to the outputs of a tile: the gradient that is given, or, where `given` are targets (and `squares` is
-// not null), outputs less targets, whose squares are added up.
+// The sum of the squares of outputs less targets, and what its gradient is to be multiplied by.
+template <class T>
+struct Squares {
+    double sum;
+    T times;
+};
+
+// What comes back to the outputs of a tile: the gradient that is given, or, where `given` are targets, that of `squares`.
 template <class T>
 INLINE void coming_back(
-    Lanes<T>* g, const T* given, const Lanes<T>* outputs, Index n, Index rows, double* squares) {
+    Lanes<T>* g, const T* given, const Lanes<T>* outputs, Index n, Index rows, Squares<T>* squares) {
     to_lanes<T>(g, given, n, rows);
     Lanes<T> sum = Lanes<T>::all(0);
     for (Index o = 0; o < n; ++o) {
         if (squares) g[o] = outputs[o] - g[o];
         for (Index l = rows; l < TILE<T>; ++l) g[o].set(l, 0);  // the rows that were repeated count for nothing
+        if (!squares) continue;
         sum += g[o] * g[o];
+        g[o] = 2 * squares->times * g[o];
     }
-    if (squares) *squares += over_lanes(sum);
+    if (squares) squares->sum += over_lanes(sum);
 }
 
 template <class T>
 INLINE int chain_back_range(
-    const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* given, double* squares, T* gx,
+    const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* given, Squares<T>* squares, T* gx,
     Index begin, Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums) {
     const Index L = Index(layers.size()), in = layers[0].in, out = layers.back().out;
     std::vector<T> at_zero;
@@ -315,17 +323,17 @@ INLINE int chain_back_range(
     return found;
 }
 
-// what was summed, times a number, as W (out x in), b and t of each layer, one after the other
+// what was summed, as W (out x in), b and t of each layer, one after the other
 template <class T>
-void gathered(const std::vector<Layer<T>>& layers, const Trail<T>& trail, const Lanes<T>* sums, T times, T* to) {
+void gathered(const std::vector<Layer<T>>& layers, const Trail<T>& trail, const Lanes<T>* sums, T* to) {
     for (std::size_t k = 0; k < layers.size(); ++k) {
         const Index in = layers[k].in, out = layers[k].out;
         const auto& at = trail.layers[k];
         const T* large = reinterpret_cast<const T*>(sums + at.W);
         for (Index o = 0; o < out; ++o)
             for (Index i = 0; i < in; ++i)
-                *to++ = times * (at.small ? over_lanes(sums[at.W + o * in + i]) : large[o * at.stride + i]);
-        for (Index o = 0; o <= out; ++o) *to++ = times * over_lanes(sums[at.b + o]);
+                *to++ = at.small ? over_lanes(sums[at.W + o * in + i]) : large[o * at.stride + i];
+        for (Index o = 0; o <= out; ++o) *to++ = over_lanes(sums[at.b + o]);
     }
 }
 

@@ -46,7 +46,7 @@ constexpr int ABI = 1;  // what radnet/native/library.py expects
         return chain_range<T>(layers, x, y, begin, end);                                                             \
     }                                                                                                                \
     FOR_EACH_CPU int chain_back_range_##NAME(                                                                        \
-        const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* given, double* squares,     \
+        const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* given, Squares<T>* squares, \
         T* gx, Index begin, Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums) {                             \
         return chain_back_range<T>(layers, trail, x, given, squares, gx, begin, end, kept, work, sums);              \
     }
@@ -153,7 +153,8 @@ int chain_back(
     const Index work = 2 * trail.most + TILE<T> * wide, each = trail.kept + work + trail.sums;
     const Memory<T> memory(threads * each);
     if (!memory.get()) return EXTRAORDINARY;
-    std::vector<double> squares(threads);
+    const double numbers = double(rows) * double(layers.back().out);
+    std::vector<Squares<T>> squares(threads, {0, T(1 / numbers)});
     Seen seen;
     in_parallel(tiles, threads, [&](int k, Index begin, Index end) {
         Lanes<T>*kept = memory.get() + k * each, *free = kept + trail.kept;
@@ -163,12 +164,11 @@ int chain_back(
     });
     Lanes<T>* sums = memory.get() + trail.kept + work;
     for (int k = 1; k < threads; ++k) {
-        squares[0] += squares[k];
+        squares[0].sum += squares[k].sum;
         for (Index i = 0; i < trail.sums; ++i) sums[i] += sums[k * each + i];
     }
-    const double numbers = double(rows) * double(layers.back().out);
-    if (loss) *loss = squares[0] / numbers;
-    gathered<T>(layers, trail, sums, loss ? T(2 / numbers) : T(1), gradients);
+    if (loss) *loss = squares[0].sum / numbers;
+    gathered<T>(layers, trail, sums, gradients);
     return seen.worst;
 }
 
