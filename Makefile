@@ -76,10 +76,7 @@ mutants: setup
 
 bench: setup
 	mkdir -p results
-	$(BIN)/python benchmarks/activation.py --json results/activation.json
-	$(BIN)/python benchmarks/inference.py --json results/inference.json
-	$(BIN)/python benchmarks/training.py --json results/training.json
-	$(BIN)/python benchmarks/compression.py --json results/compression.json
+	$(BIN)/radnet bench --out results/bench
 	$(BIN)/python benchmarks/ensemble.py --json results/ensemble.json
 	$(BIN)/python benchmarks/depth.py --json results/depth.json
 	$(BIN)/python benchmarks/columns.py --json results/columns.json

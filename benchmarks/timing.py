@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from radnet.bench import timing
+
 
 def interleave(
     functions: Mapping[str, Callable[[], object]], rounds: int, warmup: int = 2
 ) -> dict[str, dict[str, float]]:
     """Milliseconds of each function over the rounds: median, lower and upper quartile."""
-    seconds: dict[str, list[float]] = {name: [] for name in functions}
-    for i in range(warmup + rounds):
-        for name, function in functions.items():
-            start = time.perf_counter()
-            function()
-            if i >= warmup:
-                seconds[name].append(time.perf_counter() - start)
-    return {name: _summary(values) for name, values in seconds.items()}
-
-
-def _summary(seconds: list[float]) -> dict[str, float]:
-    low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
-    return {"median_ms": 1e3 * middle, "q1_ms": 1e3 * low, "q3_ms": 1e3 * high}
+    return {name: times._asdict() for name, times in timing.interleave(functions, rounds, warmup).items()}
 
 
 def show(title: str, times: Mapping[str, Mapping[str, float]], against: str) -> None:

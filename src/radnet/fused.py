@@ -24,7 +24,7 @@ from .native.kernels import IDENTITY, NOTHING, Formula, address, is_compiled, is
 from .native.library import functions
 from .rescaling import composed
 
-#: weights of a chain that runs fused; beyond, the products of torch's are the better ones (`benchmarks/inference.py`)
+#: weights of a chain that runs fused; beyond, the products of torch's are the better ones (`radnet bench`)
 LARGEST = 2**17
 
 _FORWARD, _BACKWARD = functions("chain"), functions("chain_back")

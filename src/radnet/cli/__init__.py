@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__
 from ..errors import RadNetError, TrialFailed, printable
-from . import approximate, inspect, reproduce, verify
+from . import approximate, bench, inspect, reproduce, verify
 
 __all__ = ["app", "main"]
 
@@ -46,6 +46,7 @@ app.command()(inspect.inspect)
 app.command()(reproduce.reproduce)
 app.command()(approximate.approximate)
 app.command()(verify.verify)
+app.command()(bench.bench)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -71,3 +71,25 @@ def working(title: str, quiet: bool) -> Iterator[None]:
 
     with Console(stderr=True).status(title):
         yield
+
+
+@contextmanager
+def steps(quiet: bool) -> Iterator[Callable[[str, float], None]]:
+    """What is being done and how far it is, on a terminal; otherwise a line for each thing that is done."""
+    if quiet:
+        yield lambda name, share: None
+    elif not sys.stderr.isatty():
+
+        def say(name: str, share: float) -> None:
+            if share >= 1:
+                typer.echo(name, err=True)
+
+        yield say
+    else:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = TextColumn("{task.description}"), BarColumn()
+        with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task("", total=1.0)
+            yield lambda name, share: progress.update(task, description=name, completed=share)
