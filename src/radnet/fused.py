@@ -11,6 +11,7 @@ nobody looks on (no tracer, no transform, no mode, no autocast), and where it pa
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ from .native.kernels import IDENTITY, NOTHING, Formula, address, is_compiled, is
 from .native.library import functions
 from .rescaling import composed
 
+#: fewer samples than this go one by one, and then layers of any size: products with a vector wait for memory alone
+FEW = 5
 #: weights of a chain that runs fused; beyond, the products of torch's are the better ones (`radnet bench`)
 LARGEST = 2**17
 
@@ -48,9 +51,11 @@ def forward(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> Tens
     links = links_of(layers, rescalings, x)
     if links is None:
         return None
-    parameters = [p for link in links for p in (link.W, link.b, link.shift) if p is not None]
     y = _value(links, x)
-    if y is None or not torch.is_grad_enabled() or not any(p.requires_grad for p in (x, *parameters)):
+    if y is None or not torch.is_grad_enabled():
+        return y
+    parameters = [p for link in links for p in (link.W, link.b, link.shift) if p is not None]
+    if not any(p.requires_grad for p in (x, *parameters)):
         return y
     out: Tensor = _Chain.apply((y,), links, x, *parameters)  # type: ignore[no-untyped-call]
     return out
@@ -58,29 +63,23 @@ def forward(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> Tens
 
 def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> list[Link] | None:
     """The layers, if each is one that the kernel knows, lies in memory as it expects, and nobody looks on."""
-    if not lies_plainly(x) or is_watched() or _has_any_global_hook():
+    if not lies_plainly(x) or is_watched() or _has_any_global_hook() or torch.is_autocast_enabled("cpu"):
         return None
     found: list[Link] = []
-    numbers, n = 0, x.shape[-1]
+    numbers, n, dtype = 0, x.shape[-1], x.dtype
+    most = LARGEST if torch.is_grad_enabled() or x.numel() >= FEW * n else math.inf
     for layer, rho in zip(layers._modules.values(), rescalings._modules.values(), strict=True):
-        if type(layer) is not nn.Linear or not isinstance(rho, RadialActivation) or type(rho) not in _BUILT_IN:
+        if type(layer) is not nn.Linear or type(rho) not in _BUILT_IN or not is_itself(layer) or not is_itself(rho):
             return None
-        if not is_itself(layer) or not is_itself(rho):
-            return None
-        W, b, formula, shift = layer._parameters["weight"], layer._parameters["bias"], rho._formula(), _shift(rho)
-        if (
-            formula is None
-            or rho.blocks is not None
-            or rho.dim != -1
-            or W is None
-            or not _fits(W, b, shift, n, x.dtype)
-        ):
+        W, b = layer._parameters["weight"], layer._parameters["bias"]
+        formula, shift = rho._formula(), _shift(rho)
+        if formula is None or rho.blocks is not None or rho.dim != -1 or W is None or not _fits(W, b, shift, n, dtype):
             return None
         n, numbers = W.shape[0], numbers + W.numel()
-        if numbers > LARGEST:
+        if numbers > most:
             return None
-        found.append(Link(W, b, rho, formula, shift))
-    return None if torch.is_autocast_enabled("cpu") else found
+        found.append(Link(W, b, rho, formula, shift))  # type: ignore[arg-type]
+    return found
 
 
 def _shift(rho: nn.Module) -> Tensor | None:
@@ -113,14 +112,16 @@ def _fits(W: Tensor, b: Tensor | None, shift: Tensor | None, n: int, dtype: torc
 
 def _given(links: Iterable[Link]) -> tuple[array[int], array[float]] | None:
     """The layers as the kernel takes them: sizes, addresses and kinds; the numbers of the profiles."""
-    sizes, numbers = array("q"), array("d")
+    sizes: list[int] = []
+    numbers: list[float] = []
     for W, b, _, (kind, of_profile), shift in links:
         at, bias = address(W), 0 if b is None else address(b)
         if not at or (b is not None and not bias):
             return None
-        sizes.extend((W.shape[1], W.shape[0], at, bias, NOTHING if kind == IDENTITY and shift is None else kind))
-        numbers.extend((of_profile, 0.0 if shift is None else shift.item()))
-    return sizes, numbers
+        out, n = W.shape
+        sizes += n, out, at, bias, NOTHING if kind == IDENTITY and shift is None else kind
+        numbers += of_profile, 0.0 if shift is None else shift.item()
+    return array("q", sizes), array("d", numbers)
 
 
 def _work(rows: int, sizes: array[int]) -> int:
@@ -285,7 +286,7 @@ class _MeanSquare(torch.autograd.Function):
         if torch.is_grad_enabled():
             gy = 2 / y.numel() * times * (_layer_by_layer(_with_parameters(ctx.links, parameters), x) - y)
             found = _by_autograd(_with_parameters(ctx.links, parameters), (x, *parameters), needed, gy)
-        else:
+        elif address(times) == 0 or times.item() != 1:  # it is 1 unless the loss goes into something else
             found = [None if g is None else g * times for g in found]
         of_x, *of_parameters = (g if needs else None for g, needs in zip(found, needed, strict=True))
         return (None, None, of_x, None, *of_parameters)

@@ -286,7 +286,7 @@ def comparisons() -> tuple[Comparison, ...]:
                         at_least=0.7 * _BYTES,
                     ),
                 ),
-                rounds=20, slow=True,
+                rounds=10, repeats=5, slow=True,
             )
             for rows in (1, 256)
         ),

@@ -83,7 +83,7 @@ def _bell(x: Tensor) -> Tensor:
 def _balls(about: int) -> Sized:
     """A network with one hidden layer a ball; how many there are follows from the error that is asked for."""
     eps = 3.2 / about**0.5
-    a = approximate(_bell, Box([-3, -3], [3, 3]), eps, lipschitz=0.8578, width="n+m+1")
+    a = approximate(_bell, Box([-3, -3], [3, 3]), eps, lipschitz=0.8578, width="n+m+1", max_balls=4 * about + 100)
     x = 6 * torch.rand(1000, 2, dtype=torch.float64) - 3
     return a.certificate.hidden_layers, torch.no_grad()(partial(a.network, x))
 

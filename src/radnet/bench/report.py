@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import InvalidValue
 from ..native.library import LIBRARY
 from ..plots.backend import canvas
 from ..writing import write_atomically
@@ -105,6 +106,8 @@ def measure(*, quick: bool, only: str = "", tell: Callable[[str, float], None] =
             times = interleave(c.runs(), rounds, c.warmup, repeats=c.repeats, tell=partial(tell, c.name))
             compared.append(Measured(c, times))
     grown = [Grown(c, c.measured(quick=quick, tell=partial(tell, c.name))) for c in CURVES if only in c.name]
+    if not compared and not grown:
+        raise InvalidValue(f"no comparison or curve has {only!r} in its name; radnet bench without --only shows all")
     return Bench(compared, grown, machine())
 
 
@@ -113,7 +116,8 @@ def measure(*, quick: bool, only: str = "", tell: Callable[[str, float], None] =
 
 def draw(bench: Bench, folder: Path) -> list[Path]:
     """Bars for the comparisons and curves for the growth, as SVG; where they were written."""
-    return [_bars(bench.compared, folder / "comparisons.svg"), _curves(bench.grown, folder / "growth.svg")]
+    bars = [_bars(bench.compared, folder / "comparisons.svg")] if bench.compared else []
+    return bars + ([_curves(bench.grown, folder / "growth.svg")] if bench.grown else [])
 
 
 def _bars(compared: list[Measured], path: Path) -> Path:

@@ -58,11 +58,11 @@ INLINE Lanes<T> lanewise_dot(const Lanes<T>* a, const Lanes<T>* b, Index n) {
     return sum;
 }
 
-template <class T>
-INLINE int tile_factors(const Lanes<T>* v, const Layer<T>& layer, Lanes<T>& r, Lanes<T>& s) {
+template <bool with_slope, class T>
+INLINE int tile_factors(const Lanes<T>* v, const Layer<T>& layer, Rescaling<T>& to) {
     const T* entries = reinterpret_cast<const T*>(v);
-    return factors<T>(
-        lanewise_dot<T>(v, v, layer.out), TILE<T>, layer.profile, entries, layer.out, TILE<T>, 1, r, s);
+    return factors<with_slope>(
+        lanewise_dot<T>(v, v, layer.out), TILE<T>, layer.profile, entries, layer.out, TILE<T>, 1, to);
 }
 
 template <class T>
@@ -103,13 +103,13 @@ INLINE int chain_group(
         for (Index k = 0; k < tiles; ++k)
             product<T>(z + k * most, a + k * most, layer.W, layer.b, layer.out, layer.in, layer.in, 1);
         if (!layer.profile.does_nothing()) {
-            Lanes<T> r, s[GROUP];
+            Rescaling<T> at[GROUP];
             for (Index k = 0; k < tiles; ++k) {
-                const int norms = tile_factors<T>(z + k * most, layer, r, s[k]);
+                const int norms = tile_factors<false>(z + k * most, layer, at[k]);
                 if (norms == EXTRAORDINARY) return EXTRAORDINARY;
                 if (norms == SOME_ZERO) found = SOME_ZERO;
             }
-            for (Index k = 0; k < tiles; ++k) scaled<T>(z + k * most, z + k * most, layer.out, s[k]);
+            for (Index k = 0; k < tiles; ++k) scaled<T>(z + k * most, z + k * most, layer.out, at[k].s);
         }
         std::swap(a, z);
     }
@@ -118,15 +118,20 @@ INLINE int chain_group(
     return found;
 }
 
-// one sample: every product is a row of W with a vector
+// some of the outputs of a layer for one sample: every product is a row of W with a vector
+template <class T>
+INLINE void layer_row(const Layer<T>& layer, const T* from, T* to, Index begin, Index end) {
+    for (Index o = begin; o < end; ++o)
+        to[o] = T(dot(layer.W + o * layer.in, from, layer.in)) + (layer.b ? layer.b[o] : T(0));
+}
+
 template <class T>
 INLINE int chain_row(const std::vector<Layer<T>>& layers, const T* x, T* y, T* a, T* z) {
     int found = ORDINARY;
     const T* from = x;
     for (const auto& layer : layers) {
         T* to = &layer == &layers.back() ? y : (from == a ? z : a);
-        for (Index o = 0; o < layer.out; ++o)
-            to[o] = T(dot(layer.W + o * layer.in, from, layer.in)) + (layer.b ? layer.b[o] : T(0));
+        layer_row(layer, from, to, 0, layer.out);
         if (!layer.profile.does_nothing()) {
             const int norms = rows_forward<T>(to, to, nullptr, 0, 1, layer.out, layer.profile);
             if (norms == EXTRAORDINARY) return EXTRAORDINARY;
@@ -165,13 +170,13 @@ INLINE int chain_range(const std::vector<Layer<T>>& layers, const T* x, T* y, In
 
 // --- backward
 
-// Where one thread keeps things, in lanes: for each layer the values before and after its rescaling, norms and factors;
+// Where one thread keeps things, in lanes: for each layer what comes in, the values before and after its rescaling;
 // the gradients of its W, b and t. A small W has a sum in every lane, which are added up in the end; a large one is a
 // matrix whose rows are padded to whole lanes.
 template <class T>
 struct Trail {
     struct Places {
-        Index a, z, r, W, b, t;
+        Index a, z, out, W, b, t;
         bool small;
         Index stride;  // of a large W, in numbers
     };
@@ -187,7 +192,7 @@ struct Trail {
         Index a = 0;
         for (const auto& layer : given) {
             Places at{};
-            at.a = a, at.z = kept, at.r = at.z + layer.out, a = at.r + 2;
+            at.a = a, at.z = kept, at.out = at.z + layer.out, a = at.out;
             kept = a + layer.out;
             at.small = layer.in * layer.out <= SMALL;
             at.stride = padded(layer.in) * TILE<T>;
@@ -200,22 +205,23 @@ struct Trail {
 
 template <class T>
 INLINE int forward_again(
-    const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, Index rows, Lanes<T>* kept) {
+    const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, Index rows, Lanes<T>* kept,
+    Rescaling<T>* rescalings) {
     int found = ORDINARY;
     to_lanes<T>(kept, x, layers[0].in, rows);
     for (std::size_t k = 0; k < layers.size(); ++k) {
         const auto& layer = layers[k];
         const auto& at = trail.layers[k];
-        Lanes<T>*z = kept + at.z, *r = kept + at.r, *s = r + 1;
+        Lanes<T>* z = kept + at.z;
         product<T>(z, kept + at.a, layer.W, layer.b, layer.out, layer.in, layer.in, 1);
-        if (k + 1 == layers.size() && layer.profile.does_nothing()) break;  // nobody reads what comes out
-        *s = Lanes<T>::all(1);
-        if (!layer.profile.does_nothing()) {
-            const int norms = tile_factors<T>(z, layer, *r, *s);
-            if (norms == EXTRAORDINARY) return EXTRAORDINARY;
-            if (norms == SOME_ZERO) found = SOME_ZERO;
+        if (layer.profile.does_nothing()) {
+            std::copy(z, z + layer.out, kept + at.out);
+            continue;
         }
-        scaled<T>(s + 1, z, layer.out, *s);
+        const int norms = tile_factors<true>(z, layer, rescalings[k]);
+        if (norms == EXTRAORDINARY) return EXTRAORDINARY;
+        if (norms == SOME_ZERO) found = SOME_ZERO;
+        scaled<T>(kept + at.out, z, layer.out, rescalings[k].s);
     }
     return found;
 }
@@ -227,8 +233,11 @@ INLINE void add_weights(
     T* transposed) {
     Lanes<T>* gW = sums + at.W;
     if (at.small) {
-        for (Index o = 0; o < layer.out; ++o)
-            for (Index i = 0; i < layer.in; ++i) gW[o * layer.in + i] += g[o] * a[i];
+        for (Index o = 0; o < layer.out; ++o) {
+            const Lanes<T> c = g[o];
+            Lanes<T>* __restrict to = gW + o * layer.in;
+            for (Index i = 0; i < layer.in; ++i) to[i] += c * a[i];
+        }
         return;
     }
     const T* entries = reinterpret_cast<const T*>(a);
@@ -288,14 +297,14 @@ INLINE int chain_back_range(
     const Index L = Index(layers.size()), in = layers[0].in, out = layers.back().out;
     std::vector<T> at_zero;
     for (const auto& layer : layers) at_zero.push_back(layer.profile.slope_at_zero());
-    const auto& last = trail.layers.back();
-    const Lanes<T>* outputs = kept + (layers.back().profile.does_nothing() ? last.z : last.r + 2);
+    const Lanes<T>* outputs = kept + trail.layers.back().out;
+    std::vector<Rescaling<T>> rescalings(layers.size());
     Lanes<T>*g = work, *next = work + trail.most;
     T* transposed = reinterpret_cast<T*>(work + 2 * trail.most);
     int found = ORDINARY;
     for (; begin < end; begin += TILE<T>) {
         const Index rows = std::min(end - begin, TILE<T>);
-        const int norms = forward_again<T>(layers, trail, x + begin * in, rows, kept);
+        const int norms = forward_again<T>(layers, trail, x + begin * in, rows, kept, rescalings.data());
         if (norms == EXTRAORDINARY) return EXTRAORDINARY;
         if (norms == SOME_ZERO) found = SOME_ZERO;
         coming_back<T>(g, given + begin * out, outputs, out, rows, squares);
@@ -306,8 +315,7 @@ INLINE int chain_back_range(
                 const Lanes<T>* z = kept + at.z;
                 Lanes<T> first, second, along;
                 gradient_factors<T>(
-                    lanewise_dot<T>(g, z, layer.out), kept[at.r], layer.out, layer.profile, at_zero[k], first, second,
-                    along);
+                    lanewise_dot<T>(g, z, layer.out), rescalings[k], layer.out, at_zero[k], first, second, along);
                 sums[at.t] -= along;
                 for (Index o = 0; o < layer.out; ++o) g[o] = first * g[o] + second * z[o];
             }

@@ -18,6 +18,7 @@
 
 namespace {
 
+constexpr Index WIDE = 1 << 16;  // weights of a layer that threads share when there is one sample
 constexpr int ABI = 1;  // what radnet/native/library.py expects
 
 // --- for each instruction set
@@ -45,6 +46,9 @@ constexpr int ABI = 1;  // what radnet/native/library.py expects
         const std::vector<Layer<T>>& layers, const T* x, T* y, Index begin, Index end) {                             \
         return chain_range<T>(layers, x, y, begin, end);                                                             \
     }                                                                                                                \
+    FOR_EACH_CPU void layer_row_##NAME(const Layer<T>& layer, const T* from, T* to, Index begin, Index end) {        \
+        layer_row<T>(layer, from, to, begin, end);                                                                   \
+    }                                                                                                                \
     FOR_EACH_CPU int chain_back_range_##NAME(                                                                        \
         const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* given, Squares<T>* squares, \
         T* gx, Index begin, Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums) {                             \
@@ -69,6 +73,7 @@ OVERLOAD(int, columns_forward)
 OVERLOAD(void, rows_backward)
 OVERLOAD(void, columns_backward)
 OVERLOAD(int, chain_range)
+OVERLOAD(void, layer_row)
 OVERLOAD(int, chain_back_range)
 
 // --- what is called from outside: v is (outer, n, inner) and contiguous
@@ -129,10 +134,35 @@ std::vector<Layer<T>> layers_of(int L, const Index* given, const double* numbers
     return layers;
 }
 
+// one sample through wide layers: threads share the outputs of each
+template <class T>
+int wide_row(const std::vector<Layer<T>>& layers, const T* x, T* y, int threads) {
+    constexpr T* TYPE = nullptr;
+    const Index most = widest(layers);
+    std::vector<T> memory(2 * most);
+    Seen seen;
+    const T* from = x;
+    for (const auto& layer : layers) {
+        T *first = memory.data(), *to = &layer == &layers.back() ? y : (from == first ? first + most : first);
+        in_parallel(layer.out, layer.in * layer.out < WIDE ? 1 : threads, [&](int, Index begin, Index end) {
+            layer_row(TYPE, layer, from, to, begin, end);
+        });
+        if (!layer.profile.does_nothing())
+            seen.note(rows_forward(TYPE, to, to, nullptr, 0, 1, layer.out, layer.profile));
+        from = to;
+    }
+    return seen.worst;
+}
+
 template <class T>
 int chain(const std::vector<Layer<T>>& layers, const T* x, T* y, Index rows, int threads) {
     constexpr T* TYPE = nullptr;
     Seen seen;
+    if (rows < FEW && threads > 1) {
+        for (Index k = 0; k < rows; ++k)
+            seen.note(wide_row<T>(layers, x + k * layers[0].in, y + k * layers.back().out, threads));
+        return seen.worst;
+    }
     const Index tiles = (rows + TILE<T> - 1) / TILE<T>;
     in_parallel(tiles, threads, [&](int, Index begin, Index end) {
         seen.note(chain_range(TYPE, layers, x, y, begin * TILE<T>, std::min(rows, end * TILE<T>)));

@@ -175,46 +175,44 @@ struct Profile {
 
     bool does_nothing() const { return kind == NOTHING; }
 
-    INLINE Lanes<T> value(const Lanes<T>& r) const {
+    // g at norms, and g' with it where that is asked for
+    template <bool with_slope>
+    INLINE void evaluate(const Lanes<T>& r, Lanes<T>& g, Lanes<T>& slope) const {
         const Lanes<T> x = r - t, none = Lanes<T>::all(0), one = Lanes<T>::all(1);
         switch (kind) {
-            case STEP_RELU: return where(x >= T(1), x, none);
+            case STEP_RELU:
+                g = where(x >= T(1), x, none);
+                if (with_slope) slope = where(x >= T(1), one, none);
+                return;
             case SQUASH: {
                 const T most = std::sqrt(std::numeric_limits<T>::max()) / 2;
                 const Lanes<T> up = where(x > most, Lanes<T>::all(most), x), c = where(up < -most, Lanes<T>::all(-most), up);
-                const Lanes<T> q = c * c;
-                return q / (q + T(1));
+                const Lanes<T> q = c * c, p = q + T(1);
+                g = q / p;
+                if (with_slope) slope = T(2) * (c / p) / p;
+                return;
             }
-            case SHIFTED_RELU: return where(x >= b, x - b, none);
+            case SHIFTED_RELU:
+                g = where(x >= b, x - b, none);
+                if (with_slope) slope = where(x >= b, one, none);
+                return;
             case SIGMOID: {
-                const Lanes<T> e = falling(x);
-                return where(x >= T(0), one, e) / (e + T(1));
+                const Lanes<T> e = falling(x), share = one / (e + T(1));
+                g = where(x >= T(0), one, e) * share;
+                if (with_slope) slope = e * share * share;
+                return;
             }
-            default: return x;
-        }
-    }
-
-    INLINE Lanes<T> slope(const Lanes<T>& r) const {
-        const Lanes<T> x = r - t, none = Lanes<T>::all(0), one = Lanes<T>::all(1);
-        switch (kind) {
-            case STEP_RELU: return where(x >= T(1), one, none);
-            case SQUASH: {
-                const Lanes<T> q = x * x + T(1);
-                return T(2) * (x / q) / q;
-            }
-            case SHIFTED_RELU: return where(x >= b, one, none);
-            case SIGMOID: {
-                const Lanes<T> e = falling(x), q = e + T(1);
-                return e / (q * q);
-            }
-            default: return one;
+            default:
+                g = x;
+                if (with_slope) slope = one;
         }
     }
 
     // the gradient at v = 0: g'(0) if g(0) = 0, else 0
     T slope_at_zero() const {
-        const T d = slope(Lanes<T>::all(0))[0];
-        return value(Lanes<T>::all(0))[0] == 0 && std::isfinite(d) ? d : T(0);
+        Lanes<T> g, slope;
+        evaluate<true>(Lanes<T>::all(0), g, slope);
+        return g[0] == 0 && std::isfinite(slope[0]) ? slope[0] : T(0);
     }
 
   private:
@@ -236,16 +234,25 @@ INLINE bool all_zero(const T* v, Index n, Index stride) {
     return true;
 }
 
-// From squares of norms (of the first `count` lanes) the norms r and the factors s = g(r)/r, 0 where a vector is exactly
-// 0; entry i of vector l is at v[i * by_entry + l * by_vector].
+// What a rescaling does to the vectors of a tile: their norms r, the factors s = g(r)/r, and g'(r) where it is asked for.
 template <class T>
+struct Rescaling {
+    Lanes<T> r, s, slope;
+};
+
+// From squares of norms (of the first `count` lanes); s is 0 where a vector is exactly 0. Entry i of vector l is at
+// v[i * by_entry + l * by_vector].
+template <bool with_slope, class T>
 INLINE int factors(
     const Lanes<T>& squares, Index count, const Profile<T>& profile, const T* v, Index n, Index by_entry, Index by_vector,
-    Lanes<T>& r, Lanes<T>& s) {
-    r = square_root(squares);
+    Rescaling<T>& to) {
+    const Lanes<T> r = square_root(squares);
     const Mask<T> fine = (r >= Number<T>::low) & (r <= Number<T>::high);
     const Lanes<T> safe = where(fine, r, Lanes<T>::all(1));
-    s = where(fine, profile.value(safe) / safe, Lanes<T>::all(0));
+    Lanes<T> g;
+    profile.template evaluate<with_slope>(safe, g, to.slope);
+    to.r = r;
+    to.s = where(fine, g / safe, Lanes<T>::all(0));
     if (__builtin_expect(!(~fine).any(), 1)) return ORDINARY;
     int found = ORDINARY;
     for (Index l = 0; l < count; ++l)
@@ -256,23 +263,32 @@ INLINE int factors(
     return found;
 }
 
+// the same from norms that are known
+template <class T>
+INLINE Rescaling<T> at_norms(const Lanes<T>& r, const Profile<T>& profile) {
+    Rescaling<T> to{r, r, r};
+    const Lanes<T> safe = where(r == T(0), Lanes<T>::all(1), r);
+    Lanes<T> g;
+    profile.template evaluate<true>(safe, g, to.slope);
+    to.s = g / safe;
+    return to;
+}
+
 // What the gradient of g(r) v/r is made of, from <gy, v> of each vector: grad_v = first gy + second v, and g' <gy, v>/r.
 // At the origin, and for vectors of one entry, it is g' gy.
 template <class T>
 INLINE void gradient_factors(
-    const Lanes<T>& products, const Lanes<T>& r, Index n, const Profile<T>& profile, T at_zero, Lanes<T>& first,
-    Lanes<T>& second, Lanes<T>& along) {
-    const Mask<T> zero = r == T(0);
-    const Lanes<T> none = Lanes<T>::all(0), safe = where(zero, Lanes<T>::all(1), r);
-    const Lanes<T> slope = where(zero, Lanes<T>::all(at_zero), profile.slope(safe));
-    const Lanes<T> d = where(zero, none, products / safe);
+    const Lanes<T>& products, const Rescaling<T>& at, Index n, T at_zero, Lanes<T>& first, Lanes<T>& second,
+    Lanes<T>& along) {
+    const Mask<T> zero = at.r == T(0);
+    const Lanes<T> none = Lanes<T>::all(0), one = Lanes<T>::all(1), inverse = one / where(zero, one, at.r);
+    const Lanes<T> slope = where(zero, Lanes<T>::all(at_zero), at.slope), d = where(zero, none, products * inverse);
     along = slope * d;
     first = slope;
     second = none;
     if (n == 1) return;
-    const Lanes<T> s = profile.value(safe) / safe;
-    first = where(zero, slope, s);
-    second = where(zero, none, (slope - s) * d / safe);
+    first = where(zero, slope, at.s);
+    second = (slope - at.s) * d * inverse;
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 // --- rows: a vector is contiguous
 
-constexpr Index LANES = 16, STRETCH = 1024;  // numbers added up side by side; and in a row before they are added in double
+constexpr Index LANES = 32, STRETCH = 1024;  // numbers added up side by side; and in a row before they are added in double
 
 template <class T>
 INLINE double dot(const T* __restrict a, const T* __restrict b, Index n) {
@@ -44,17 +44,18 @@ INLINE int rows_forward(const T* v, T* y, T* r, Index begin, Index end, Index n,
     for (Index count; begin < end; begin += count) {
         count = std::min(rows_together<T>(n), end - begin);
         const T* rows = v + begin * n;
-        Lanes<T> squares = Lanes<T>::all(1), norms, s;
+        Lanes<T> squares = Lanes<T>::all(1);
+        Rescaling<T> at;
         for (Index l = 0; l < count; ++l) squares.set(l, T(dot(rows + l * n, rows + l * n, n)));
-        const int seen = factors<T>(squares, count, profile, rows, n, 1, n, norms, s);
+        const int seen = factors<false>(squares, count, profile, rows, n, 1, n, at);
         if (seen == EXTRAORDINARY) return EXTRAORDINARY;
         if (seen == SOME_ZERO) found = SOME_ZERO;
         for (Index l = 0; l < count; ++l) {
-            const T *from = rows + l * n, factor = s[l];
+            const T *from = rows + l * n, factor = at.s[l];
             T* to = y + (begin + l) * n;  // may be the same place
             for (Index i = 0; i < n; ++i) to[i] = factor * from[i];
         }
-        for (Index l = 0; l < (r ? count : 0); ++l) r[begin + l] = norms[l];
+        for (Index l = 0; l < (r ? count : 0); ++l) r[begin + l] = at.r[l];
     }
     return found;
 }
@@ -70,7 +71,7 @@ INLINE void rows_backward(
             norms.set(l, r[begin + l]);
             products.set(l, T(dot(v + (begin + l) * n, gy + (begin + l) * n, n)));
         }
-        gradient_factors<T>(products, norms, n, profile, at_zero, first, second, along);
+        gradient_factors<T>(products, at_norms(norms, profile), n, at_zero, first, second, along);
         for (Index l = 0; l < count; ++l) {
             const T* __restrict a = v + (begin + l) * n;
             const T* __restrict g = gy + (begin + l) * n;
@@ -94,12 +95,12 @@ INLINE int columns_forward(const T* v, T* y, T* r, Index count, Index n, Index i
     int found = ORDINARY;
     for (Index j = 0; j < count; j += TILE<T>) {
         const Index lanes = std::min(TILE<T>, count - j);
-        Lanes<T> norms, factor;
-        const int seen = factors<T>(load<T>(squares + j), lanes, profile, v + j, n, inner, 1, norms, factor);
+        Rescaling<T> at;
+        const int seen = factors<false>(load<T>(squares + j), lanes, profile, v + j, n, inner, 1, at);
         if (seen == EXTRAORDINARY) return EXTRAORDINARY;
         if (seen == SOME_ZERO) found = SOME_ZERO;
-        store<T>(s + j, factor);
-        for (Index l = 0; l < (r ? lanes : 0); ++l) r[j + l] = norms[l];
+        store<T>(s + j, at.s);
+        for (Index l = 0; l < (r ? lanes : 0); ++l) r[j + l] = at.r[l];
     }
     for (Index i = 0; i < n; ++i) {
         const T* __restrict from = v + i * inner;
@@ -120,7 +121,7 @@ INLINE void columns_backward(
         const Index lanes = std::min(TILE<T>, count - j);
         Lanes<T> norms = Lanes<T>::all(0), first, second, along;
         for (Index l = 0; l < lanes; ++l) norms.set(l, r[j + l]);
-        gradient_factors<T>(load<T>(products + j), norms, n, profile, at_zero, first, second, along);
+        gradient_factors<T>(load<T>(products + j), at_norms(norms, profile), n, at_zero, first, second, along);
         store<T>(s + j, first);
         store<T>(c + j, second);
         for (Index l = 0; l < (gt ? lanes : 0); ++l) gt[j + l] = along[l];
