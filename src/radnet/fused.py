@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -72,13 +72,14 @@ def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> lis
         if type(layer) is not nn.Linear or type(rho) not in _BUILT_IN or not is_itself(layer) or not is_itself(rho):
             return None
         W, b = layer._parameters["weight"], layer._parameters["bias"]
+        rho = cast("RadialActivation", rho)
         formula, shift = rho._formula(), _shift(rho)
         if formula is None or rho.blocks is not None or rho.dim != -1 or W is None or not _fits(W, b, shift, n, dtype):
             return None
         n, numbers = W.shape[0], numbers + W.numel()
         if numbers > most:
             return None
-        found.append(Link(W, b, rho, formula, shift))  # type: ignore[arg-type]
+        found.append(Link(W, b, rho, formula, shift))
     return found
 
 

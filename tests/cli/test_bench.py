@@ -84,6 +84,7 @@ def test_the_command_prints_writes_and_draws(tmp_path, capsys):
     assert data == json.loads((tmp_path / "bench.json").read_text())
     assert len(data["comparisons"]) == 2
     assert data["machine"]["kernels"] == (LIBRARY is not None)
+    assert "| squashing function alone, 64 x 64, no gradient |" in (tmp_path / "bench.md").read_text()
     assert (tmp_path / "comparisons.svg").read_text().startswith("<?xml")
     assert main(["bench", "--quick", "--only", "by nobody"]) == 2
     assert "no comparison or curve has 'by nobody' in its name" in capsys.readouterr().err

@@ -23,6 +23,13 @@ from .timing import Run, Times
 
 SMALL, WIDE = (30, 31, 32, 2), (30, 512, 512, 512, 1)
 EXPERIMENT_3 = (2, 16, 64, 128, 16, 2)
+#: runs that are radnet's
+OURS = frozenset(
+    {
+        *("squash", "no row is 0", "half are", "radial", "wide radial, compressed", "compressed"),
+        *("reduced", "full", "reduced, compiled", "compress", "without certificate"),
+    }
+)
 
 
 class Claim(NamedTuple):

@@ -13,7 +13,7 @@ from ..errors import InvalidValue
 from ..native.library import LIBRARY
 from ..plots.backend import canvas
 from ..writing import write_atomically
-from .comparisons import Claim, Comparison, comparisons
+from .comparisons import OURS, Claim, Comparison, comparisons
 from .growth import CURVES, Curve, Point, exponent
 from .timing import Times, interleave, machine
 
@@ -92,9 +92,20 @@ class Bench:
         about = ", ".join(f"{name} {value}" for name, value in self.machine.items())
         return "\n\n".join([about, *(m.text() for m in self.compared), *(g.text() for g in self.grown)])
 
-    def holds(self) -> bool:
-        """Whether every claim that applies does."""
-        return all(holds for m in self.compared for _, _, holds in m.verdicts())
+    def markdown(self) -> str:
+        """For the documentation: what was measured on, a table of the claims, a table of all times."""
+        about = ", ".join(f"{name} {value}" for name, value in self.machine.items() if value is not None)
+        lines = [f"Measured on: {about}.", "", "| what | claim | measured | |", "|---|---|---|---|"]
+        for m in self.compared:
+            for claim, ratio, holds in m.verdicts():
+                lines.append(f"| {m.comparison.name} | {claim.text} | {ratio:.2f} | {'' if holds else 'not reached'} |")
+        lines += ["", "| what | run | median, ms | quartiles, ms |", "|---|---|---|---|"]
+        for m in self.compared:
+            for name, t in m.times.items():
+                lines.append(f"| {m.comparison.name} | {name} | {t.median_ms:.3g} | {t.q1_ms:.3g} to {t.q3_ms:.3g} |")
+        lines += ["", "| cost of | grows with | exponent |", "|---|---|---|"]
+        lines += [f"| {g.curve.name} | {g.curve.along} | {exponent(g.points):.2f} |" for g in self.grown]
+        return "\n".join(lines) + "\n"
 
 
 def measure(*, quick: bool, only: str = "", tell: Callable[[str, float], None] = lambda name, share: None) -> Bench:
@@ -129,7 +140,7 @@ def _bars(compared: list[Measured], path: Path) -> Path:
         names = list(m.times)
         middles = [t.median_ms for t in m.times.values()]
         spread = [[t.median_ms - t.q1_ms for t in m.times.values()], [t.q3_ms - t.median_ms for t in m.times.values()]]
-        axes.barh(names, middles, xerr=spread, color=["C0" if not k else "0.75" for k in range(len(names))])
+        axes.barh(names, middles, xerr=spread, color=["C0" if name in OURS else "0.75" for name in names])
         axes.set_title(f"{m.comparison.name} (ms)", loc="left", fontsize=9)
         axes.tick_params(labelsize=8)
         axes.invert_yaxis()
@@ -145,6 +156,7 @@ def _curves(grown: list[Grown], path: Path) -> Path:
         axes.set_xlabel(g.curve.along, fontsize=8)
         axes.set_ylabel("ms", fontsize=8)
         axes.tick_params(labelsize=8)
+        axes.tick_params(which="minor", labelbottom=False, labelleft=False)
     return _saved(figure, path)
 
 

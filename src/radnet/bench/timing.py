@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -71,8 +73,19 @@ def machine() -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "radnet": __version__,
+        "commit": _commit(),
         "kernels": LIBRARY is not None,
     }
+
+
+def _commit() -> str | None:
+    """The commit of the source, if this is a checkout of it."""
+    git, here = shutil.which("git"), Path(__file__).parent
+    if git is None:
+        return None
+    command = [git, "-C", str(here), "log", "-1", "--format=%h", "--", str(here.parent)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    return found.stdout.strip() or None
 
 
 def _processor() -> str:

@@ -16,7 +16,7 @@ from .progress import steps
 def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds, smaller cases: within a minute.")] = False,
     only: Annotated[str, typer.Option(help="Only comparisons and curves with this in their name.")] = "",
-    out: Annotated[Path | None, typer.Option(help="Folder for bench.json and the pictures.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for bench.json, bench.md and the pictures.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -30,5 +30,6 @@ def bench(
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "bench.json", (json.dumps(data, indent=2) + "\n").encode())
+        write_atomically(out / "bench.md", found.markdown().encode())
         draw(found, out)
     print_json(data) if as_json else typer.echo(found.text())
