@@ -112,7 +112,7 @@ def cases() -> dict[str, Case]:
     flat = nn.Sequential(nn.Flatten(), nn.Linear(150_528, 64), radnet.Squash(), nn.Linear(64, 10)).eval()
     layer = nn.Linear(150_528, 64).double()
     batch = pictures[:1].flatten(1).double()
-    points, narrow = torch.randn(4, 3), torch.randn(4, 8)
+    points, narrow, batch_of_points = torch.randn(4, 3), torch.randn(4, 8), torch.randn(512, 3)
     chain, total = deep(1200).eval(), Sum(1200).eval()
     wide = nn.Sequential(
         nn.Linear(64, 2048), radnet.Squash(), nn.Linear(2048, 2048), radnet.Squash(), nn.Linear(2048, 10)
@@ -123,6 +123,7 @@ def cases() -> dict[str, Case]:
         "ReLU, 2048 x 3": Case(rectified, rows[:2], partial(rectified, rows)),
         "residual, 18 layers": Case(network, pictures, partial(network, pictures)),
         "1,024 blocks of 4": Case(blocks, points, partial(blocks, points)),
+        "1,024 blocks of 4, 512 rows": Case(blocks, batch_of_points, partial(blocks, batch_of_points)),
         "flatten, 150,528 to 64": Case(flat, pictures[:1], partial(layer, batch)),
         "1,200 layers of 8": Case(chain, narrow, partial(chain, narrow), rounds=3),
         "sum of 1,200 layers": Case(total, points, partial(total, points), rounds=3),

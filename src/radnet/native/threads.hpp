@@ -20,13 +20,11 @@ using Index = std::int64_t;
 using Pool = void (*)(void (*)(void*), void*, unsigned, unsigned);
 
 std::atomic<bool> forked{false};
+const int notices_forks = pthread_atfork(nullptr, nullptr, [] { forked = true; });  // from when the library is loaded
 
 Pool torchs_pool() {
-    static const Pool found = [] {
-        pthread_atfork(nullptr, nullptr, [] { forked = true; });
-        return reinterpret_cast<Pool>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-    }();
-    return forked ? nullptr : found;
+    static const Pool found = reinterpret_cast<Pool>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    return forked || notices_forks != 0 ? nullptr : found;
 }
 
 // work(k, begin, end) for each of `threads` parts of the items; which thread takes which part is left open
