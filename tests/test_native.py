@@ -543,3 +543,131 @@ def test_fit_takes_the_short_way_and_gets_to_the_same_place(calls, monkeypatch):
         found.append((len(calls) - before, result.losses[-1]))
     assert [many for many, _ in found] == [30, 30, 60]
     assert found[0][1] == found[1][1] == pytest.approx(found[2][1], rel=1e-4)
+
+
+# --- what becomes of things between forward and backward, and when inputs depend on each other
+
+
+def twice(net, x):
+    return net(net(x)).square().sum()
+
+
+def tied(net, x):
+    net.layers[1].weight = net.layers[0].weight
+    return net(x).square().sum()
+
+
+def shared_shift(net, x):
+    net.rescalings[0] = net.rescalings[1] = radnet.Squash(shift="trainable", dtype=x.dtype)
+    return net(x).square().sum()
+
+
+def shared_apart(net, x):
+    """The same, by the activation alone."""
+    rho = net.rescalings[0] = radnet.Squash(shift="trainable", dtype=x.dtype)
+    return rho(rho(x) + net.weights[0].sum() - net.weights[0].detach().sum()).square().sum()
+
+
+def loss_of_itself(net, x):
+    return radnet.training.mse(net, net(x), x)
+
+
+@pytest.mark.parametrize("run", [twice, tied, shared_shift, shared_apart, loss_of_itself])
+def test_a_graph_of_the_gradient_counts_no_share_twice(run):
+    found = []
+    for again in (False, True):
+        net = network((3, 3, 3, 3), dtype=torch.float64)
+        value = run(net, normal(4, 3))
+        found.append(torch.autograd.grad(value, list(net.parameters()), create_graph=again, allow_unused=True))
+    for a, b in zip(*found, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b.detach())
+
+
+def test_gradients_of_a_loss_are_handed_out_once():
+    net, x, y = network(), normal(40, 3, dtype=torch.float32), normal(40, 2, dtype=torch.float32, seed=1)
+    loss, parameters = radnet.training.mse(net, x, y), list(net.parameters())
+    first = torch.autograd.grad(loss, parameters, retain_graph=True)
+    expected = [g.clone() for g in first]
+    for g in first:
+        g.zero_()
+    for g, e in zip(torch.autograd.grad(loss, parameters), expected, strict=True):
+        torch.testing.assert_close(g, e)
+
+
+def unregistered(net):
+    layer = net.layers[0]
+    W = layer.weight.detach().clone()
+    del layer.weight
+    layer.weight = 2 * W
+
+
+def as_buffer(net):
+    b = net.layers[1].bias.detach().clone()
+    del net.layers[1].bias
+    net.layers[1].register_buffer("bias", b + 1)
+
+
+def shift_unregistered(net):
+    t = net.rescalings[0].shift.detach() + 0.1
+    del net.rescalings[0].shift
+    net.rescalings[0].shift = t
+
+
+@pytest.mark.parametrize("change", [unregistered, as_buffer, shift_unregistered])
+def test_what_is_no_parameter_any_more_is_read_where_it_is(change):
+    net, x = network(shift="trainable"), normal(20, 3, dtype=torch.float32)
+    change(net)
+    torch.testing.assert_close(net(x), net.partial(x)[-1])
+
+
+def test_weights_that_lie_otherwise_when_the_gradient_is_taken_are_read_as_they_lie():
+    net, x = network((3, 6, 6, 2)), normal(40, 3, dtype=torch.float32)
+    expected = torch.autograd.grad(net(x).sum(), list(net.parameters()))
+    y = net(x)
+    net.weights[1].data = net.weights[1].data.T.contiguous().T
+    for a, b in zip(torch.autograd.grad(y.sum(), list(net.parameters())), expected, strict=True):
+        torch.testing.assert_close(a, b)
+    hooks = torch.autograd.graph.saved_tensors_hooks(
+        lambda t: t.mT.contiguous() if t.ndim == 2 else t, lambda t: t.mT if t.ndim == 2 else t
+    )
+    with hooks:
+        y = net(x)
+    for a, b in zip(torch.autograd.grad(y.sum(), list(net.parameters())), expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_weight_that_shrank_before_the_gradient_is_taken_is_not_read_beyond_its_end():
+    net, x = radnet.RadNet((31, 64, 1), "squash"), normal(64, 31, dtype=torch.float32)
+    y = net(x)
+    net.weights[0].data = torch.zeros(2, 2)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        y.sum().backward()
+
+
+@compiled
+def test_sums_over_many_samples_do_not_lose_digits():
+    net = network((2, 3, 4, 2))
+    x, gy = torch.full((400_000, 2), 0.3), torch.full((400_000, 2), 0.1)
+    found = torch.autograd.grad(net(x), list(net.parameters()), gy)
+    wide = net.double()
+    expected = torch.autograd.grad(wide(x[:1].double()), list(wide.parameters()), 4e5 * gy[:1].double())
+    for a, b in zip(found, expected, strict=True):
+        assert float((a - b).abs().max()) <= 64 * torch.finfo(torch.float32).eps * float(b.abs().max())
+
+
+@compiled
+@pytest.mark.parametrize("rows", [3, 1003, 2115, 4099])
+def test_what_a_sample_gives_does_not_depend_on_how_threads_share(rows):
+    net, x, before = network((8, 64, 64, 4)), normal(rows, 8, dtype=torch.float32), torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                found.append(net(x))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])

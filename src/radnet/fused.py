@@ -71,10 +71,12 @@ def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> lis
     for layer, rho in zip(layers._modules.values(), rescalings._modules.values(), strict=True):
         if type(layer) is not nn.Linear or type(rho) not in _BUILT_IN or not is_itself(layer) or not is_itself(rho):
             return None
-        W, b = layer._parameters["weight"], layer._parameters["bias"]
+        W, b = layer._parameters.get("weight"), layer._parameters.get("bias")
         rho = cast("RadialActivation", rho)
         formula, shift = rho._formula(), _shift(rho)
-        if formula is None or rho.blocks is not None or rho.dim != -1 or W is None or not _fits(W, b, shift, n, dtype):
+        if W is None or (b is None and layer.bias is not None) or (shift is None and rho.shift is not None):
+            return None  # they are no parameters any more
+        if formula is None or rho.blocks is not None or rho.dim != -1 or not _fits(W, b, shift, n, dtype):
             return None
         n, numbers = W.shape[0], numbers + W.numel()
         if numbers > most:
@@ -85,7 +87,7 @@ def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> lis
 
 def _shift(rho: nn.Module) -> Tensor | None:
     """``rho.shift``, without the long way that attributes of modules go."""
-    return rho._parameters["shift"] if "shift" in rho._parameters else rho._buffers["shift"]
+    return rho._parameters.get("shift", rho._buffers.get("shift"))
 
 
 def is_itself(m: nn.Module) -> bool:
@@ -109,6 +111,16 @@ def _fits(W: Tensor, b: Tensor | None, shift: Tensor | None, n: int, dtype: torc
         and (b is None or (b.dtype == dtype and b.shape == W.shape[:1] and lies_plainly(b)))
         and (shift is None or (shift.numel() == 1 and shift.is_cpu))
     )
+
+
+def _fit_together(links: Iterable[Link], x: Tensor) -> bool:
+    """Whether inputs and layers are what the kernel expects, sizes included."""
+    n = x.shape[-1]
+    for link in links:
+        if not _fits(link.W, link.b, link.shift, n, x.dtype):
+            return False
+        n = link.W.shape[0]
+    return lies_plainly(x)
 
 
 def _given(links: Iterable[Link]) -> tuple[array[int], array[float]] | None:
@@ -152,9 +164,11 @@ def _gradients(
 
     With ``loss``, gy are targets instead: the gradients are those of the mean square error, which is put there.
     """
+    if not _fit_together(links, x) or gy.shape != (*x.shape[:-1], links[-1].W.shape[0]) or gy.dtype != x.dtype:
+        return None  # something has become another thing since the forward pass
     gy = gy.contiguous()
     given, source, comes = _given(links), address(x), address(gy)
-    if given is None or not source or not comes or gy.dtype != x.dtype or not lies_plainly(gy) or is_watched():
+    if given is None or not source or not comes or not lies_plainly(gy) or is_watched():
         return None
     sizes, numbers = given
     rows = x.numel() // x.shape[-1]
@@ -225,8 +239,9 @@ def _by_autograd(
     """The gradients that are needed, which can be differentiated again if that is what is asked for."""
     again = torch.is_grad_enabled()
     with torch.enable_grad():
+        # one input may depend on another (net(net(x)), tied weights): what is wanted is each one's own share
         x, *parameters = (
-            inputs if again else [p.detach().requires_grad_(needs) for p, needs in zip(inputs, needed, strict=True)]
+            p.view_as(p) if again else p.detach().requires_grad_(needs) for p, needs in zip(inputs, needed, strict=True)
         )
         wanted = [p for p, needs in zip((x, *parameters), needed, strict=True) if needs]
         y = _layer_by_layer(_with_parameters(links, parameters), x)
@@ -283,11 +298,17 @@ class _MeanSquare(torch.autograd.Function):
         x, y, *parameters = ctx.saved_tensors
         of_x, _, *of_parameters = ctx.needs_input_grad[2:]
         needed = (of_x, *of_parameters)
-        found = ctx.known
+        links = _with_parameters(ctx.links, parameters)
+        found, ctx.known = ctx.known, None  # whoever gets them may write into them
         if torch.is_grad_enabled():
-            gy = 2 / y.numel() * times * (_layer_by_layer(_with_parameters(ctx.links, parameters), x) - y)
-            found = _by_autograd(_with_parameters(ctx.links, parameters), (x, *parameters), needed, gy)
-        elif address(times) == 0 or times.item() != 1:  # it is 1 unless the loss goes into something else
-            found = [None if g is None else g * times for g in found]
+            gy = 2 / y.numel() * times * (_layer_by_layer(links, x) - y)
+            found = _by_autograd(links, (x, *parameters), needed, gy)
+        else:
+            if found is None:
+                found = _gradients(links, x, y, of_inputs=of_x, loss=array("d", [0.0]))
+            if found is None:
+                found = _by_autograd(links, (x, *parameters), needed, 2 / y.numel() * (_layer_by_layer(links, x) - y))
+            if address(times) == 0 or times.item() != 1:  # it is 1 unless the loss goes into something else
+                found = [None if g is None else g * times for g in found]
         of_x, *of_parameters = (g if needs else None for g, needs in zip(found, needed, strict=True))
         return (None, None, of_x, None, *of_parameters)

@@ -385,8 +385,10 @@ def _differentiable_backward(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of v and t, each None where it is not needed, that can be differentiated again."""
     needed = ctx.needs_input_grad[:2]
+    v = v.view_as(v)  # it may depend on t, and what is wanted is the share of each
+    t = None if t is None else t.view_as(t)
     wanted = [x for x, needs in zip((v, t), needed, strict=True) if needs and x is not None]
-    y, _ = composed(v, ctx.h, ctx.slope, shift, ctx.dim)
+    y, _ = composed(v, ctx.h, ctx.slope, shift if t is None else t, ctx.dim)
     found = iter(torch.autograd.grad(y, wanted, gy, create_graph=True, allow_unused=True, materialize_grads=True))
     grad_v, grad_t = (next(found) if needs else None for needs in needed)
     return grad_v, grad_t

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "lanes.hpp"
@@ -150,10 +151,11 @@ INLINE int chain_range(const std::vector<Layer<T>>& layers, const T* x, T* y, In
     const Memory<T> memory(2 * GROUP * most);
     if (!memory.get()) return EXTRAORDINARY;
     int found = ORDINARY;
+    const bool few = begin == 0 && end < FEW;  // all there are: what a sample gives must not depend on how threads share
     while (begin < end) {
         const Index rows = std::min(end - begin, GROUP * TILE<T>);
         int norms = ORDINARY;
-        if (rows < FEW) {
+        if (few) {
             T* a = reinterpret_cast<T*>(memory.get());
             norms = chain_row(layers, x + begin * in, y + begin * out, a, a + most);
             begin += 1;
@@ -173,6 +175,8 @@ INLINE int chain_range(const std::vector<Layer<T>>& layers, const T* x, T* y, In
 // Where one thread keeps things, in lanes: for each layer what comes in, the values before and after its rescaling;
 // the gradients of its W, b and t. A small W has a sum in every lane, which are added up in the end; a large one is a
 // matrix whose rows are padded to whole lanes.
+constexpr Index SUMMED = 64;  // tiles whose gradients are added up before they are added to the others, in double
+
 template <class T>
 struct Trail {
     struct Places {
@@ -261,10 +265,10 @@ INLINE void add_weights(
 }
 
 template <class T>
-T over_lanes(const Lanes<T>& x) {
+INLINE double over_lanes(const Lanes<T>& x) {
     double total = 0;
     for (Index l = 0; l < TILE<T>; ++l) total += x[l];
-    return T(total);
+    return total;
 }
 
 // The sum of the squares of outputs less targets, and what its gradient is to be multiplied by.
@@ -293,7 +297,7 @@ INLINE void coming_back(
 template <class T>
 INLINE int chain_back_range(
     const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* given, Squares<T>* squares, T* gx,
-    Index begin, Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums) {
+    Index begin, Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums, double* totals) {
     const Index L = Index(layers.size()), in = layers[0].in, out = layers.back().out;
     std::vector<T> at_zero;
     for (const auto& layer : layers) at_zero.push_back(layer.profile.slope_at_zero());
@@ -302,7 +306,7 @@ INLINE int chain_back_range(
     Lanes<T>*g = work, *next = work + trail.most;
     T* transposed = reinterpret_cast<T*>(work + 2 * trail.most);
     int found = ORDINARY;
-    for (; begin < end; begin += TILE<T>) {
+    for (Index tiles = 1; begin < end; begin += TILE<T>, ++tiles) {
         const Index rows = std::min(end - begin, TILE<T>);
         const int norms = forward_again<T>(layers, trail, x + begin * in, rows, kept, rescalings.data());
         if (norms == EXTRAORDINARY) return EXTRAORDINARY;
@@ -327,21 +331,25 @@ INLINE int chain_back_range(
             }
         }
         if (gx) from_lanes<T>(gx + begin * in, g, in, rows);
+        if (tiles % SUMMED == 0 || begin + TILE<T> >= end) {
+            T* entries = reinterpret_cast<T*>(sums);
+            for (Index i = 0; i < trail.sums * TILE<T>; ++i) totals[i] += entries[i], entries[i] = 0;
+        }
     }
     return found;
 }
 
 // what was summed, as W (out x in), b and t of each layer, one after the other
 template <class T>
-void gathered(const std::vector<Layer<T>>& layers, const Trail<T>& trail, const Lanes<T>* sums, T* to) {
+void gathered(const std::vector<Layer<T>>& layers, const Trail<T>& trail, const double* totals, T* to) {
+    const auto sum = [&](Index at) { return T(std::accumulate(totals + at * TILE<T>, totals + (at + 1) * TILE<T>, 0.0)); };
     for (std::size_t k = 0; k < layers.size(); ++k) {
         const Index in = layers[k].in, out = layers[k].out;
         const auto& at = trail.layers[k];
-        const T* large = reinterpret_cast<const T*>(sums + at.W);
+        const double* large = totals + at.W * TILE<T>;
         for (Index o = 0; o < out; ++o)
-            for (Index i = 0; i < in; ++i)
-                *to++ = at.small ? over_lanes(sums[at.W + o * in + i]) : large[o * at.stride + i];
-        for (Index o = 0; o <= out; ++o) *to++ = over_lanes(sums[at.b + o]);
+            for (Index i = 0; i < in; ++i) *to++ = at.small ? sum(at.W + o * in + i) : T(large[o * at.stride + i]);
+        for (Index o = 0; o <= out; ++o) *to++ = sum(at.b + o);
     }
 }
 

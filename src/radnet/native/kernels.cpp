@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -51,8 +53,8 @@ constexpr int ABI = 1;  // what radnet/native/library.py expects
     }                                                                                                                \
     FOR_EACH_CPU int chain_back_range_##NAME(                                                                        \
         const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* given, Squares<T>* squares, \
-        T* gx, Index begin, Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums) {                             \
-        return chain_back_range<T>(layers, trail, x, given, squares, gx, begin, end, kept, work, sums);              \
+        T* gx, Index begin, Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums, double* totals) {             \
+        return chain_back_range<T>(layers, trail, x, given, squares, gx, begin, end, kept, work, sums, totals);      \
     }
 
 RANGES(float, float)
@@ -185,20 +187,22 @@ int chain_back(
     if (!memory.get()) return EXTRAORDINARY;
     const double numbers = double(rows) * double(layers.back().out);
     std::vector<Squares<T>> squares(threads, {0, T(1 / numbers)});
+    const Index sums = trail.sums * TILE<T>;
+    std::unique_ptr<double[]> totals(new (std::nothrow) double[threads * sums]());
+    if (!totals) return EXTRAORDINARY;
     Seen seen;
     in_parallel(tiles, threads, [&](int k, Index begin, Index end) {
         Lanes<T>*kept = memory.get() + k * each, *free = kept + trail.kept;
         seen.note(chain_back_range(
             TYPE, layers, trail, x, given, loss ? &squares[k] : nullptr, gx, begin * TILE<T>,
-            std::min(rows, end * TILE<T>), kept, free, free + work));
+            std::min(rows, end * TILE<T>), kept, free, free + work, totals.get() + k * sums));
     });
-    Lanes<T>* sums = memory.get() + trail.kept + work;
     for (int k = 1; k < threads; ++k) {
         squares[0].sum += squares[k].sum;
-        for (Index i = 0; i < trail.sums; ++i) sums[i] += sums[k * each + i];
+        for (Index i = 0; i < sums; ++i) totals[i] += totals[k * sums + i];
     }
     if (loss) *loss = squares[0].sum / numbers;
-    gathered<T>(layers, trail, sums, gradients);
+    gathered<T>(layers, trail, totals.get(), gradients);
     return seen.worst;
 }
 
