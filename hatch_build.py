@@ -7,6 +7,7 @@ and ``python hatch_build.py`` compiles in place.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,12 +22,11 @@ FLAGS = ("-O3", "-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-m
 LIBRARIES = ("-ldl",)
 
 
-def compiler() -> str | None:
-    """The C++ compiler of this machine, if there is one."""
-    asked = os.environ.get("CXX")
-    return next(
-        (found for name in ([asked] if asked else ["c++", "g++", "clang++"]) if (found := shutil.which(name))), None
-    )
+def compiler() -> list[str] | None:
+    """The C++ compiler of this machine, if there is one, as the beginning of a command."""
+    asked = shlex.split(os.environ.get("CXX", ""))
+    candidates = [asked] if asked else [["c++"], ["g++"], ["clang++"]]
+    return next((command for command in candidates if shutil.which(command[0])), None)
 
 
 def compiled(source: Path, library: Path, *flags: str) -> bool:
@@ -37,7 +37,7 @@ def compiled(source: Path, library: Path, *flags: str) -> bool:
         return False
     with tempfile.TemporaryDirectory(dir=library.parent) as work:
         made = Path(work) / library.name
-        command = [cxx, *FLAGS, *flags, str(source), "-o", str(made), *LIBRARIES]
+        command = [*cxx, *FLAGS, *flags, str(source), "-o", str(made), *LIBRARIES]
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=600)  # noqa: S603
         except (OSError, subprocess.SubprocessError):

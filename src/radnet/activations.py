@@ -269,7 +269,7 @@ class ShiftedReLU(RadialActivation, kind=SHIFTED_RELU):
 
     def _formula(self) -> Formula | None:
         found = super()._formula()
-        return found if found is None else found._replace(b=self.b)
+        return found._replace(b=float(self.b)) if found is not None and isinstance(self.b, int | float) else None
 
     def extra_repr(self) -> str:
         """b first."""

@@ -5,8 +5,9 @@ arithmetic and ten of Python. The kernel takes 16 samples through all layers whi
 gradient it takes them through once more, so that besides the inputs nothing is kept.
 
 It serves where each part is what it seems (`nn.Linear`, a built-in activation along the last axis, no hooks), where
-nobody looks on (no tracer, no transform, no mode, no autocast), and where it pays: see `LARGEST`. Everywhere else
-`links_of` gives None, and the layers run one by one.
+nobody looks on (no tracer, no transform, no mode, no autocast), and where it pays: see `FORWARD`. Everywhere else
+`links_of` gives None, and the layers run one by one. Since the samples go forward again for the gradient, inputs and
+parameters must not be written into before it is taken, not even those that torch would not have kept.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from .native.kernels import IDENTITY, NOTHING, Formula, address, is_compiled, is
 from .native.library import functions
 from .rescaling import composed
 
-#: fewer samples than this go one by one, and then layers of any size: products with a vector wait for memory alone
+#: fewer samples than this go one by one
 FEW = 5
-#: weights of a chain that runs fused; beyond, the products of torch's are the better ones (`radnet bench`)
-LARGEST = 2**17
+#: weights of a chain that runs fused, and its widest layer: forward alone; with its loss, once forward and back; for a
+#: gradient, forward twice. Beyond, the products of torch's are the better ones (`radnet bench`)
+FORWARD, ONE_PASS, TRAINED, WIDEST = 2**17, 2**15, 2**14, 512
 
 _FORWARD, _BACKWARD = functions("chain"), functions("chain_back")
 _BUILT_IN = frozenset(NAMES.values())
+_LINEAR = nn.Linear.forward  # somebody may put another in its place
 
 
 class Link(NamedTuple):
@@ -48,11 +51,11 @@ def forward(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> Tens
     """What the network gives, or None if it has to be run layer by layer."""
     if is_compiled(x) or x.dtype not in _FORWARD:
         return None
-    links = links_of(layers, rescalings, x)
-    if links is None:
-        return None
-    y = _value(links, x)
-    if y is None or not torch.is_grad_enabled():
+    trained = torch.is_grad_enabled()
+    alone = not trained and x.numel() == x.shape[-1] and torch.get_num_threads() > 1
+    links = links_of(layers, rescalings, x, TRAINED if trained else math.inf if alone else FORWARD)
+    y = None if links is None else _value(links, x)
+    if y is None or links is None or not trained:
         return y
     parameters = [p for link in links for p in (link.W, link.b, link.shift) if p is not None]
     if not any(p.requires_grad for p in (x, *parameters)):
@@ -61,13 +64,18 @@ def forward(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> Tens
     return out
 
 
-def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> list[Link] | None:
-    """The layers, if each is one that the kernel knows, lies in memory as it expects, and nobody looks on."""
+def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor, most: float = FORWARD) -> list[Link] | None:
+    """The layers, if each is one that the kernel knows, lies in memory as it expects, and nobody looks on.
+
+    They have at most so many weights. If that is any number, one sample is shared by threads, which wait for memory.
+    """
     if not lies_plainly(x) or is_watched() or _has_any_global_hook() or torch.is_autocast_enabled("cpu"):
         return None
     found: list[Link] = []
     numbers, n, dtype = 0, x.shape[-1], x.dtype
-    most = LARGEST if torch.is_grad_enabled() or x.numel() >= FEW * n else math.inf
+    widest = WIDEST if most < math.inf else math.inf
+    if n > widest or nn.Linear.forward is not _LINEAR:
+        return None
     for layer, rho in zip(layers._modules.values(), rescalings._modules.values(), strict=True):
         if type(layer) is not nn.Linear or type(rho) not in _BUILT_IN or not is_itself(layer) or not is_itself(rho):
             return None
@@ -79,7 +87,7 @@ def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> lis
         if formula is None or rho.blocks is not None or rho.dim != -1 or not _fits(W, b, shift, n, dtype):
             return None
         n, numbers = W.shape[0], numbers + W.numel()
-        if numbers > most:
+        if numbers > most or n > widest:
             return None
         found.append(Link(W, b, rho, formula, shift))
     return found
@@ -164,7 +172,12 @@ def _gradients(
 
     With ``loss``, gy are targets instead: the gradients are those of the mean square error, which is put there.
     """
-    if not _fit_together(links, x) or gy.shape != (*x.shape[:-1], links[-1].W.shape[0]) or gy.dtype != x.dtype:
+    if (
+        is_compiled(x)
+        or not _fit_together(links, x)
+        or gy.shape != (*x.shape[:-1], links[-1].W.shape[0])
+        or gy.dtype != x.dtype
+    ):
         return None  # something has become another thing since the forward pass
     gy = gy.contiguous()
     given, source, comes = _given(links), address(x), address(gy)
@@ -181,7 +194,8 @@ def _gradients(
     )  # fmt: skip
     if not norms:
         return None
-    parts = flat.split([k for W, *_ in links for k in (W.numel(), W.shape[0], 1)])
+    # each one a tensor of its own: who writes into one, or saves it, means that one
+    parts = [part.clone() for part in flat.split([k for W, *_ in links for k in (W.numel(), W.shape[0], 1)])]
     found: list[Tensor | None] = [gx]
     for k, (W, b, _, _, shift) in enumerate(links):
         gW, gb, gt = parts[3 * k : 3 * k + 3]
@@ -204,19 +218,19 @@ class _Chain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, value: tuple[Tensor], links: list[Link], x: Tensor, *parameters: Tensor) -> Tensor:
         ctx.save_for_backward(x, *parameters)
-        ctx.links = links
+        ctx.links, ctx.values = links, [p.detach() for p in parameters]
         return value[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (gy,) = grads
         x, *parameters = ctx.saved_tensors
-        needed, links = ctx.needs_input_grad[2:], _with_parameters(ctx.links, parameters)
-        found = None
+        needed, found = ctx.needs_input_grad[2:], None
         if not torch.is_grad_enabled():
-            found = _gradients(links, x, gy, of_inputs=needed[0])
+            parameters = ctx.values  # what they were, also if p.data is another tensor now
+            found = _gradients(_with_parameters(ctx.links, parameters), x, gy, of_inputs=needed[0])
         if found is None:
-            found = _by_autograd(links, (x, *parameters), needed, gy)
+            found = _by_autograd(ctx.links, (x, *parameters), needed, gy)
         return (None, None, *(g if needs else None for g, needs in zip(found, needed, strict=True)))
 
 
@@ -262,7 +276,7 @@ def mean_square(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor, y: 
         or not torch.is_grad_enabled()
     ):
         return None
-    links = links_of(layers, rescalings, x)
+    links = links_of(layers, rescalings, x, ONE_PASS)
     if links is None or y.shape != (*x.shape[:-1], links[-1].W.shape[0]) or not x.numel() * y.numel():
         return None
     parameters = [p for link in links for p in (link.W, link.b, link.shift) if p is not None]
@@ -289,7 +303,7 @@ class _MeanSquare(torch.autograd.Function):
         *parameters: Tensor,
     ) -> Tensor:
         ctx.save_for_backward(x, y, *parameters)
-        ctx.links, ctx.known = links, known[1]
+        ctx.links, ctx.known, ctx.values = links, known[1], [p.detach() for p in parameters]
         return known[0]
 
     @staticmethod
@@ -298,8 +312,9 @@ class _MeanSquare(torch.autograd.Function):
         x, y, *parameters = ctx.saved_tensors
         of_x, _, *of_parameters = ctx.needs_input_grad[2:]
         needed = (of_x, *of_parameters)
-        links = _with_parameters(ctx.links, parameters)
         found, ctx.known = ctx.known, None  # whoever gets them may write into them
+        parameters = parameters if torch.is_grad_enabled() else ctx.values
+        links = _with_parameters(ctx.links, parameters)
         if torch.is_grad_enabled():
             gy = 2 / y.numel() * times * (_layer_by_layer(links, x) - y)
             found = _by_autograd(links, (x, *parameters), needed, gy)

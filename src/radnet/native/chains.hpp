@@ -27,6 +27,12 @@ Index widest(const std::vector<Layer<T>>& layers) {
     return most;
 }
 
+// how many lanes hold n numbers
+template <class T>
+constexpr Index padded(Index n) {
+    return (n + TILE<T> - 1) / TILE<T>;
+}
+
 // out[o] = b[o] + sum over i of W[o, i] a[i], for all lanes; W[o, i] is at W[o * by_out + i * by_in]
 template <class T>
 INLINE void product(
@@ -52,40 +58,10 @@ INLINE void product(
     }
 }
 
-template <class T>
-INLINE Lanes<T> lanewise_dot(const Lanes<T>* a, const Lanes<T>* b, Index n) {
-    Lanes<T> sum = Lanes<T>::all(0);
-    for (Index i = 0; i < n; ++i) sum += a[i] * b[i];
-    return sum;
-}
-
 template <bool with_slope, class T>
-INLINE int tile_factors(const Lanes<T>* v, const Layer<T>& layer, Rescaling<T>& to) {
+INLINE int tile_factors(const Lanes<T>& squares, const Lanes<T>* v, const Layer<T>& layer, Rescaling<T>& to) {
     const T* entries = reinterpret_cast<const T*>(v);
-    return factors<with_slope>(
-        lanewise_dot<T>(v, v, layer.out), TILE<T>, layer.profile, entries, layer.out, TILE<T>, 1, to);
-}
-
-template <class T>
-INLINE void scaled(Lanes<T>* to, const Lanes<T>* v, Index n, Lanes<T> s) {
-    for (Index i = 0; i < n; ++i) to[i] = s * v[i];
-}
-
-// rows of a matrix to lanes and back; the last tile repeats its last row, which nobody reads
-template <class T>
-INLINE void to_lanes(Lanes<T>* to, const T* from, Index n, Index rows) {
-    T* out = reinterpret_cast<T*>(to);
-    for (Index l = 0; l < TILE<T>; ++l) {
-        const T* row = from + std::min(l, rows - 1) * n;
-        for (Index i = 0; i < n; ++i) out[i * TILE<T> + l] = row[i];
-    }
-}
-
-template <class T>
-INLINE void from_lanes(T* to, const Lanes<T>* from, Index n, Index rows) {
-    const T* in = reinterpret_cast<const T*>(from);
-    for (Index l = 0; l < rows; ++l)
-        for (Index i = 0; i < n; ++i) to[l * n + i] = in[i * TILE<T> + l];
+    return factors<with_slope>(squares, TILE<T>, layer.profile, entries, layer.out, TILE<T>, 1, to);
 }
 
 // --- forward
@@ -106,7 +82,8 @@ INLINE int chain_group(
         if (!layer.profile.does_nothing()) {
             Rescaling<T> at[GROUP];
             for (Index k = 0; k < tiles; ++k) {
-                const int norms = tile_factors<false>(z + k * most, layer, at[k]);
+                const Lanes<T>* v = z + k * most;
+                const int norms = tile_factors<false>(lanewise_dot<T>(v, v, layer.out), v, layer, at[k]);
                 if (norms == EXTRAORDINARY) return EXTRAORDINARY;
                 if (norms == SOME_ZERO) found = SOME_ZERO;
             }
@@ -148,10 +125,10 @@ constexpr Index FEW = 5;  // samples that go one by one
 template <class T>
 INLINE int chain_range(const std::vector<Layer<T>>& layers, const T* x, T* y, Index begin, Index end) {
     const Index in = layers[0].in, out = layers.back().out, most = widest(layers);
-    const Memory<T> memory(2 * GROUP * most);
+    const bool few = begin == 0 && end < FEW;  // all there are: what a sample gives must not depend on how threads share
+    const Memory<T> memory(few ? padded<T>(2 * most) : 2 * GROUP * most);
     if (!memory.get()) return EXTRAORDINARY;
     int found = ORDINARY;
-    const bool few = begin == 0 && end < FEW;  // all there are: what a sample gives must not depend on how threads share
     while (begin < end) {
         const Index rows = std::min(end - begin, GROUP * TILE<T>);
         int norms = ORDINARY;
@@ -189,8 +166,6 @@ struct Trail {
     std::vector<Places> layers;
     Index kept = 0, sums = 0, most = 0;  // lanes
 
-    static Index padded(Index n) { return (n + TILE<T> - 1) / TILE<T>; }
-
     explicit Trail(const std::vector<Layer<T>>& given) : most(widest(given)) {
         kept = given[0].in;
         Index a = 0;
@@ -199,30 +174,52 @@ struct Trail {
             at.a = a, at.z = kept, at.out = at.z + layer.out, a = at.out;
             kept = a + layer.out;
             at.small = layer.in * layer.out <= SMALL;
-            at.stride = padded(layer.in) * TILE<T>;
-            at.W = sums, at.b = at.W + (at.small ? layer.in : padded(layer.in)) * layer.out;
+            at.stride = padded<T>(layer.in) * TILE<T>;
+            at.W = sums, at.b = at.W + (at.small ? layer.in : padded<T>(layer.in)) * layer.out;
             at.t = at.b + layer.out, sums = at.t + 1;
             layers.push_back(at);
         }
     }
 };
 
+// A layer for the few samples that went one by one: the same sums in the same order, so that no norm is now on the other
+// side of a jump. Gives the squares of the norms.
+template <class T>
+INLINE Lanes<T> few_rows(const Layer<T>& layer, const Lanes<T>* a, Lanes<T>* z, Index rows, T* from, T* to) {
+    Lanes<T> squares = Lanes<T>::all(1);
+    for (Index l = 0; l < TILE<T>; ++l) {
+        if (l < rows) {
+            for (Index i = 0; i < layer.in; ++i) from[i] = a[i][l];
+            layer_row(layer, from, to, 0, layer.out);
+        }
+        for (Index o = 0; o < layer.out; ++o) z[o].set(l, to[o]);
+        squares.set(l, T(dot(to, to, layer.out)));
+    }
+    return squares;
+}
+
 template <class T>
 INLINE int forward_again(
-    const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, Index rows, Lanes<T>* kept,
-    Rescaling<T>* rescalings) {
+    const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, Index rows, bool few, Lanes<T>* kept,
+    Lanes<T>* work, Rescaling<T>* rescalings) {
     int found = ORDINARY;
     to_lanes<T>(kept, x, layers[0].in, rows);
     for (std::size_t k = 0; k < layers.size(); ++k) {
         const auto& layer = layers[k];
         const auto& at = trail.layers[k];
-        Lanes<T>* z = kept + at.z;
-        product<T>(z, kept + at.a, layer.W, layer.b, layer.out, layer.in, layer.in, 1);
+        Lanes<T>*z = kept + at.z, squares;
+        if (few) {
+            T* scratch = reinterpret_cast<T*>(work);
+            squares = few_rows<T>(layer, kept + at.a, z, rows, scratch, scratch + trail.most * TILE<T>);
+        } else {
+            product<T>(z, kept + at.a, layer.W, layer.b, layer.out, layer.in, layer.in, 1);
+            squares = lanewise_dot<T>(z, z, layer.out);
+        }
         if (layer.profile.does_nothing()) {
             std::copy(z, z + layer.out, kept + at.out);
             continue;
         }
-        const int norms = tile_factors<true>(z, layer, rescalings[k]);
+        const int norms = tile_factors<true>(squares, z, layer, rescalings[k]);
         if (norms == EXTRAORDINARY) return EXTRAORDINARY;
         if (norms == SOME_ZERO) found = SOME_ZERO;
         scaled<T>(kept + at.out, z, layer.out, rescalings[k].s);
@@ -306,9 +303,10 @@ INLINE int chain_back_range(
     Lanes<T>*g = work, *next = work + trail.most;
     T* transposed = reinterpret_cast<T*>(work + 2 * trail.most);
     int found = ORDINARY;
+    const bool few = begin == 0 && end < FEW;
     for (Index tiles = 1; begin < end; begin += TILE<T>, ++tiles) {
         const Index rows = std::min(end - begin, TILE<T>);
-        const int norms = forward_again<T>(layers, trail, x + begin * in, rows, kept, rescalings.data());
+        const int norms = forward_again<T>(layers, trail, x + begin * in, rows, few, kept, work, rescalings.data());
         if (norms == EXTRAORDINARY) return EXTRAORDINARY;
         if (norms == SOME_ZERO) found = SOME_ZERO;
         coming_back<T>(g, given + begin * out, outputs, out, rows, squares);

@@ -180,7 +180,7 @@ int chain_back(
     int threads) {
     constexpr T* TYPE = nullptr;
     const Trail<T> trail(layers);
-    const Index tiles = (rows + TILE<T> - 1) / TILE<T>, wide = Trail<T>::padded(trail.most);
+    const Index tiles = (rows + TILE<T> - 1) / TILE<T>, wide = padded<T>(trail.most);
     threads = int(std::max<Index>(1, std::min<Index>(threads, tiles)));
     const Index work = 2 * trail.most + TILE<T> * wide, each = trail.kept + work + trail.sums;
     const Memory<T> memory(threads * each);

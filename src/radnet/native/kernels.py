@@ -148,7 +148,7 @@ def backward(
 ) -> tuple[Tensor, Tensor] | None:
     """The gradient of v, and ``g' <gy, v>/r`` for each vector; the norms are ordinary, or 0 where v is."""
     function = _BACKWARD.get(v.dtype)
-    if function is None or not lies_plainly(v) or not lies_plainly(r) or is_watched():
+    if function is None or is_compiled(v) or not lies_plainly(v) or not lies_plainly(r) or is_watched():
         return None
     if gy.dtype != v.dtype or gy.shape != v.shape or r.dtype != v.dtype or r.numel() * v.shape[dim] != v.numel():
         return None  # something has become another thing since the forward pass

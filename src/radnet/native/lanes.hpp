@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -146,6 +147,35 @@ INLINE Lanes<T> exponential(const Lanes<T>& x) {
         power.p[k] = reinterpret_cast<const Register<T>&>(bits);
     }
     return series<T, 1>(r) * power;
+}
+
+template <class T>
+INLINE Lanes<T> lanewise_dot(const Lanes<T>* a, const Lanes<T>* b, Index n) {
+    Lanes<T> sum = Lanes<T>::all(0);
+    for (Index i = 0; i < n; ++i) sum += a[i] * b[i];
+    return sum;
+}
+
+template <class T>
+INLINE void scaled(Lanes<T>* to, const Lanes<T>* v, Index n, Lanes<T> s) {
+    for (Index i = 0; i < n; ++i) to[i] = s * v[i];
+}
+
+// rows of a matrix to lanes and back; the last tile repeats its last row, which nobody reads
+template <class T>
+INLINE void to_lanes(Lanes<T>* to, const T* from, Index n, Index rows) {
+    T* out = reinterpret_cast<T*>(to);
+    for (Index l = 0; l < TILE<T>; ++l) {
+        const T* row = from + std::min(l, rows - 1) * n;
+        for (Index i = 0; i < n; ++i) out[i * TILE<T> + l] = row[i];
+    }
+}
+
+template <class T>
+INLINE void from_lanes(T* to, const Lanes<T>* from, Index n, Index rows) {
+    const T* in = reinterpret_cast<const T*>(from);
+    for (Index l = 0; l < rows; ++l)
+        for (Index i = 0; i < n; ++i) to[l * n + i] = in[i * TILE<T> + l];
 }
 
 // memory for lanes, which have to be aligned; zeros at first, and null if there is none

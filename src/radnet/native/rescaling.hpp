@@ -38,8 +38,48 @@ INLINE Index rows_together(Index n) {
     return std::max<Index>(1, std::min(TILE<T>, 2048 / n));
 }
 
+constexpr Index SHORT = 32;  // rows below are turned into lanes first: a sum over so few numbers is no loop worth having
+
+// the same for short rows
+template <class T>
+INLINE int short_rows_forward(const T* v, T* y, T* r, Index begin, Index end, Index n, const Profile<T>& profile) {
+    int found = ORDINARY;
+    for (; begin < end; begin += TILE<T>) {
+        const Index count = std::min(TILE<T>, end - begin);
+        const T* rows = v + begin * n;
+        Lanes<T> a[SHORT];
+        Rescaling<T> at;
+        to_lanes<T>(a, rows, n, count);
+        const int seen = factors<false>(lanewise_dot<T>(a, a, n), count, profile, rows, n, 1, n, at);
+        if (seen == EXTRAORDINARY) return EXTRAORDINARY;
+        if (seen == SOME_ZERO) found = SOME_ZERO;
+        scaled<T>(a, a, n, at.s);
+        from_lanes<T>(y + begin * n, a, n, count);
+        for (Index l = 0; l < (r ? count : 0); ++l) r[begin + l] = at.r[l];
+    }
+    return found;
+}
+
+template <class T>
+INLINE void short_rows_backward(
+    const T* v, const T* r, const T* gy, T* gv, T* gt, Index begin, Index end, Index n, const Profile<T>& profile) {
+    const T at_zero = profile.slope_at_zero();
+    for (; begin < end; begin += TILE<T>) {
+        const Index count = std::min(TILE<T>, end - begin);
+        Lanes<T> a[SHORT], g[SHORT], norms = Lanes<T>::all(0), first, second, along;
+        to_lanes<T>(a, v + begin * n, n, count);
+        to_lanes<T>(g, gy + begin * n, n, count);
+        for (Index l = 0; l < count; ++l) norms.set(l, r[begin + l]);
+        gradient_factors<T>(lanewise_dot<T>(a, g, n), at_norms(norms, profile), n, at_zero, first, second, along);
+        for (Index i = 0; i < n; ++i) g[i] = first * g[i] + second * a[i];
+        from_lanes<T>(gv + begin * n, g, n, count);
+        for (Index l = 0; l < (gt ? count : 0); ++l) gt[begin + l] = along[l];
+    }
+}
+
 template <class T>
 INLINE int rows_forward(const T* v, T* y, T* r, Index begin, Index end, Index n, const Profile<T>& profile) {
+    if (n < SHORT && end - begin > 1) return short_rows_forward(v, y, r, begin, end, n, profile);
     int found = ORDINARY;
     for (Index count; begin < end; begin += count) {
         count = std::min(rows_together<T>(n), end - begin);
@@ -63,6 +103,7 @@ INLINE int rows_forward(const T* v, T* y, T* r, Index begin, Index end, Index n,
 template <class T>
 INLINE void rows_backward(
     const T* v, const T* r, const T* gy, T* gv, T* gt, Index begin, Index end, Index n, const Profile<T>& profile) {
+    if (n < SHORT && end - begin > 1) return short_rows_backward(v, r, gy, gv, gt, begin, end, n, profile);
     const T at_zero = profile.slope_at_zero();
     for (Index count; begin < end; begin += count) {
         count = std::min(rows_together<T>(n), end - begin);
