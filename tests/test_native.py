@@ -95,7 +95,7 @@ def test_values_and_gradients_are_those_of_the_careful_form(kind, shift, dtype, 
         for a, b in zip(found, expected, strict=True):
             assert float((a.double() - b).abs().max()) <= 64 * eps * max(1.0, float(b.abs().max())) * shape[-1] ** 0.5
     if kind != "identity" or shift is not None:
-        assert len(calls) >= 2 * 13
+        assert len(calls) == 2 * 11  # vectors of one entry are torch's
 
 
 @compiled
@@ -712,4 +712,4 @@ def test_short_rows_are_rescaled_as_long_ones_are(n, calls):
     twin = reference(rho, w, 1)
     torch.testing.assert_close(y.double(), twin, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(g.double(), torch.autograd.grad(twin, w, gy.double())[0], rtol=1e-4, atol=1e-5)
-    assert len(calls) == 2
+    assert len(calls) == (0 if n == 1 else 2)

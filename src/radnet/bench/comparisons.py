@@ -202,8 +202,8 @@ LARGE = (784, 8192, 8192, 10)
 _BYTES = count_parameters(LARGE) / count_parameters(reduced_widths(LARGE))
 
 
-def comparisons() -> tuple[Comparison, ...]:
-    """All of them, in the order in which they are shown."""
+def _without_gradients() -> tuple[Comparison, ...]:
+    """What runs without a gradient."""
     return (
         *(
             Comparison(
@@ -233,6 +233,12 @@ def comparisons() -> tuple[Comparison, ...]:
             )
             for rows, gain in ((1, 2), (256, 10))
         ),
+    )  # fmt: skip
+
+
+def _both_ways_of_activations() -> tuple[Comparison, ...]:
+    """Activations with their gradients."""
+    return (
         *(
             Comparison(
                 f"squashing function, forward and backward, {shape[0]} x {shape[1]}", "relu",
@@ -251,6 +257,12 @@ def comparisons() -> tuple[Comparison, ...]:
             "squashing function, forward and backward, 64 x 64", "relu", partial(_activation_both_ways, (64, 64)),
             (Claim("at most 3 of F.relu", "squash", "relu", at_most=3, native=True),), rounds=500, warmup=50,
         ),
+    )  # fmt: skip
+
+
+def _training_steps() -> tuple[Comparison, ...]:
+    """Training steps."""
+    return (
         Comparison(
             "a training step of experiment 3, 14,641 samples", "reduced", _experiment_3,
             (
@@ -272,6 +284,12 @@ def comparisons() -> tuple[Comparison, ...]:
             )
             for n in (256, 1024)
         ),
+    )  # fmt: skip
+
+
+def _compressions() -> tuple[Comparison, ...]:
+    """Compression, and what it gives."""
+    return (
         *(
             Comparison(
                 f"compressing {widths}", "compress", partial(_compression, widths),
@@ -298,3 +316,8 @@ def comparisons() -> tuple[Comparison, ...]:
             for rows in (1, 256)
         ),
     )  # fmt: skip
+
+
+def comparisons() -> tuple[Comparison, ...]:
+    """All of them, in the order in which they are shown."""
+    return *_without_gradients(), *_both_ways_of_activations(), *_training_steps(), *_compressions()

@@ -115,9 +115,9 @@ def value(v: Tensor, formula: Formula, dim: int) -> Tensor | None:
         return None
     source, shape = address(v), v.shape
     numbers = v.numel()
-    if not source or not numbers:
-        return None
     n, (kind, b) = shape[dim], formula
+    if not source or not numbers or n == 1:  # numbers are torch's business
+        return None
     inner = 1 if dim == len(shape) - 1 else math.prod(shape[dim + 1 :])
     y = torch.empty_like(v)
     many = 1 if numbers < ALONE else torch.get_num_threads()
@@ -130,9 +130,9 @@ def forward(v: Tensor, formula: Formula, shift: Tensor | float | None, dim: int,
     if function is None or not lies_plainly(v) or is_watched():
         return None
     t, source, numbers = _number(shift), address(v), v.numel()
-    if t is None or not source or not numbers:
-        return None
     shape, n = v.shape, v.shape[dim]
+    if t is None or not source or not numbers or n == 1:
+        return None
     inner = 1 if dim == len(shape) - 1 else math.prod(shape[dim + 1 :])
     y = torch.empty_like(v)
     r = v.new_empty((*shape[:dim], 1, *shape[dim + 1 :])) if keep else None
@@ -154,9 +154,9 @@ def backward(
         return None  # something has become another thing since the forward pass
     gy = gy.contiguous()
     t, source, given, numbers = _number(shift), address(v), address(gy), v.numel()
-    if t is None or not source or not given or not numbers or not lies_plainly(gy):
-        return None
     n, inner = v.shape[dim], math.prod(v.shape[dim + 1 :])
+    if t is None or not source or not given or not numbers or n == 1 or not lies_plainly(gy):
+        return None
     gv, along = torch.empty_like(v), torch.empty_like(r)
     function(
         source, r.data_ptr(), given, gv.data_ptr(), along.data_ptr(), numbers // (n * inner), n, inner, *formula, t,
