@@ -220,6 +220,7 @@ def run(
     ['output']
     """
     call = call.mapped(lambda x: x.detach().clone())
+    given = {id(x) for x in call.tensors}
     around = restored(model) if restore else contextlib.nullcontext(lambda: False)
     with torch.set_grad_enabled(gradients), around as changed_outside:
         before, plain = _state(model), _plain(model)
@@ -229,12 +230,27 @@ def run(
             with in_mode(model, call):
                 output = model(*call.args, **call.kwargs)
         found = dict(_opened("output", output, DEEPEST))
+        found.update(_left_in(call, before=given))
         for name, (value, version) in _state(model).items():
             if name not in before or before[name][0] is not value or before[name][1] != version:
                 found[name] = value.detach().clone()
                 vars(found[name]).update(vars(value))  # what a mode has noted on it
-        keeps = changed_outside() or _plain(model) != plain or any(not name.startswith("output") for name in found)
+        keeps = (
+            changed_outside()
+            or _plain(model) != plain
+            or any(not name.startswith(("output", "argument")) for name in found)
+        )
     return Ran(dict(_ordinary(found)), keeps)
+
+
+def _left_in(call: Call, before: set[int]) -> Iterator[tuple[str, Argument]]:
+    """The tensors that a call has left in lists and dictionaries which it was given."""
+    given = [(f"argument {k}", value) for k, value in enumerate(call.args)]
+    given += [(f"argument {name}", value) for name, value in call.kwargs.items()]
+    for name, value in given:
+        if isinstance(value, list | dict):
+            parts = _opened(name, value, DEEPEST)
+            yield from ((where, x) for where, x in parts if isinstance(x, Tensor) and id(x) not in before)
 
 
 def _ordinary(found: dict[str, Argument]) -> Iterator[tuple[str, Argument]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -87,7 +87,9 @@ class ModelCompression(Generic[ModelT]):
             a, b = measure(self.original), measure(self.network)
             rows.append((what, f"{a:,}", f"{b:,}", f"({a / b:.1f} times fewer)" if b else ""))
         if timing:
-            rows += [self._timed_row(count) for count in (1, 256)]
+            for count in (1, 256):
+                with suppress(Exception):  # not every model takes these rows beside its other arguments
+                    rows.append(self._timed_row(count))
         said = [] if self.bound is None else [f"  {self.bound}"]
         return "\n".join([*in_columns(rows, least=(28, 8, 10)), "", str(self.certificate), *said])
 

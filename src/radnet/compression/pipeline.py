@@ -27,7 +27,9 @@ from ..running import Call, Ran, as_float64, copied, with_same_parameters
 from .bounds.bound import Bound, bound
 from .certifying import certified, explored_by, run_as_stored
 from .chain import ReducedChain, qr_compress
+from .guards import AxesGuard, KindsGuard, NeverRan, parameters_of
 from .judging.certificate import Certificate
+from .judging.code import asks_for_kinds
 from .judging.explored import Explored
 from .judging.exploring import Explorer
 from .model import ModelCompression
@@ -36,7 +38,6 @@ from .picture import Edge
 from .program import Step
 from .programs import Follower
 from .reasons import Reason, Why
-from .replacements import AxesGuard, NeverRan, parameters_of
 from .result import Compression, parameter_versions
 from .rewriting import rewritten
 from .shipping import as_shipped
@@ -111,7 +112,7 @@ def compress_any(wish: Wish[ModelT]) -> ModelCompression[ModelT]:
         except InvalidValue as error:  # where it differs the model may do something else: follow it there too
             if not _knows_more(follower):
                 raise _blamed(error, wish, follower, as_stored) from error
-    limits = _guarded(smaller, certificate.limits, wish.call, follower.explored)
+    limits = _guarded(smaller, certificate.limits, wish, follower.explored)
     return ModelCompression(
         smaller.network,
         dataclasses.replace(certificate, limits=limits),
@@ -124,13 +125,19 @@ def compress_any(wish: Wish[ModelT]) -> ModelCompression[ModelT]:
     )
 
 
-def _guarded(smaller: Smaller[ModelT], other_axes: Sequence[str], call: Call, explored: Explored) -> tuple[str, ...]:
+def _guarded(
+    smaller: Smaller[ModelT], other_axes: Sequence[str], wish: Wish[ModelT], explored: Explored
+) -> tuple[str, ...]:
     """Have the small model refuse what it is not known to be the same for; what that is, in words."""
-    network = smaller.network
+    network, original, call = smaller.network, wish.model, wish.call
+    exact = wish.tol is None and not wish.rewrite
     if explored.refused_axes:
         guard = AxesGuard(parameters_of(network), call.args, call.kwargs, explored.refused_axes)
         network.register_forward_pre_hook(guard, with_kwargs=True)
     shrank = any(space.after < space.before for space in smaller.spaces)
+    if shrank and exact and asks_for_kinds(original, call.args, call.kwargs):
+        judged = [explored.given.call, *(tried.call for tried in explored.others), *explored.ways]
+        network.register_forward_pre_hook(KindsGuard(network, [(c.args, c.kwargs) for c in judged]), with_kwargs=True)
     modules = dict(network.named_modules())  # a rewritten model has not all of them
     idle = [path for path in explored.idle() if shrank and path in modules]
     for path in idle:

@@ -1,16 +1,13 @@
-"""What a small model has that its original had not: `RMSRescaling` and `FoldedBatchNorm` for norms, and guards."""
+"""What stands in a small model where its original had norm layers: `RMSRescaling` and `FoldedBatchNorm`."""
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ..activations import RadialActivation, Reach
-from ..errors import InvalidValue
 from ..origin import accumulation_dtype
 
 
@@ -108,102 +105,3 @@ def own_eps(eps: float | None, dtype: torch.dtype) -> float:
     True
     """
     return torch.finfo(accumulation_dtype(dtype)).eps if eps is None else eps
-
-
-class AxesGuard:
-    """Refuses inputs with another number of axes than a model was compressed for; a forward pre-hook with keywords.
-
-    An unbatched picture is another function of many models: what were channels are rows then. Where `compress` finds
-    that the small model is not the same there, it says so and leaves this on the small model.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Of the parameters that forward takes by position, `parameters_of` the model.
-    args, kwargs
-        The arguments it was compressed for.
-    refused : set of int
-        -1 if fewer axes are refused, 1 if more are.
-
-    Examples
-    --------
-    >>> layer = nn.Identity()
-    >>> guard = AxesGuard(parameters_of(layer), (torch.ones(1, 3),), {}, frozenset({-1}))
-    >>> _ = layer.register_forward_pre_hook(guard, with_kwargs=True)
-    >>> layer(input=torch.ones(3))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    radnet.errors.InvalidValue: Identity was compressed for inputs of 2 axes and got 1: there the original is ...
-    """
-
-    def __init__(
-        self, names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object], refused: frozenset[int]
-    ) -> None:
-        self.names, self.refused = tuple(names), refused
-        self.axes = {where: axes for where, axes in self._axes(args, kwargs).items() if axes}
-
-    def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-        """Look at the tensors that stand where those stood."""
-        for where, axes in self._axes(args, kwargs).items():
-            given = self.axes.get(where, axes)
-            if axes != given and (1 if axes > given else -1) in self.refused:
-                raise InvalidValue(
-                    f"{type(module).__name__} was compressed for inputs of {self.axes[where]} axes and got {axes}: "
-                    "there the original is another function"
-                )
-
-    def _axes(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, int]:
-        """How many axes the tensors have, by where they stand, by position or by name."""
-        named = zip((*self.names, *map(str, range(len(args)))), args, strict=False)
-        found: dict[str, int] = {}
-        todo: list[tuple[str, object]] = [*named, *kwargs.items()]
-        while todo:
-            where, value = todo.pop()
-            if isinstance(value, Tensor):
-                found[where] = value.ndim
-            elif isinstance(value, dict):
-                todo += [(f"{where}[{key}]", part) for key, part in value.items()]
-            elif isinstance(value, list | tuple):
-                todo += [(f"{where}[{key}]", part) for key, part in enumerate(value)]
-        return found
-
-
-def parameters_of(module: nn.Module) -> list[str]:
-    """The names of the parameters that forward takes by position.
-
-    >>> parameters_of(nn.Identity())
-    ['input']
-    """
-    parameters = inspect.signature(module.forward).parameters.values()
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-
-
-class NeverRan:
-    """Refuses to run a layer that never ran while its model was compressed; a forward pre-hook of that layer.
-
-    What arrives there is not known, so it may be kept in coordinates that the layer does not read.
-
-    Parameters
-    ----------
-    path : str
-        Of the layer in the model.
-
-    Examples
-    --------
-    >>> layer = nn.Linear(2, 1)
-    >>> _ = layer.register_forward_pre_hook(NeverRan("heads.3"))
-    >>> layer(torch.ones(1, 2))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    radnet.errors.InvalidValue: heads.3 (Linear) did not run with any call that compress tried, ...
-    """
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
-        """Refuse."""
-        raise InvalidValue(
-            f"{self.path} ({type(module).__name__}) did not run with any call that compress tried, so nothing is known "
-            "of what arrives there; give compress example_inputs with which it runs"
-        )

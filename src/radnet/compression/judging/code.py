@@ -11,10 +11,10 @@ import dis
 import functools
 import inspect
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from ...running import attributes
 from ...surroundings import cells_of, is_own, names_in
@@ -87,6 +87,26 @@ def reads(model: nn.Module, name: str) -> bool:
         for i in dis.get_instructions(inner)
         if i.opname not in ("STORE_FAST", "DELETE_FAST") and i.opcode not in (*dis.hasname, *dis.hasconst)
     )
+
+
+#: what code names that asks what kind of thing an argument is
+_ASKING = frozenset(
+    {"isinstance", "issubclass", "type", "dtype", "is_floating_point", "is_complex", "callable", "hasattr", "getattr"}
+)
+
+
+def asks_for_kinds(model: nn.Module, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """Whether what a forward does may depend on the kind of its arguments: always, unless there is one tensor alone.
+
+    >>> import torch
+    >>> asks_for_kinds(nn.Linear(2, 1), (torch.ones(1, 2),), {})
+    False
+    """
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    one = len(parameters) == len(args) == 1 and not kwargs and parameters[0].kind is not parameters[0].VAR_POSITIONAL
+    if not one or not isinstance(args[0], Tensor):
+        return True
+    return any(_ASKING & set(names_in(function.__code__)) for function in functions_of(model))
 
 
 def functions_of(model: nn.Module) -> Iterator[types.FunctionType]:

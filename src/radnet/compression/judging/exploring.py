@@ -6,6 +6,7 @@ the model has to be followed along that way as well.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
@@ -95,8 +97,7 @@ class Explorer:
         if log == given.log:
             found.measured = _origins(log, outside.measured)
             found.kept = _origins(log, seen)
-        sides = [x for name, x in given.ran.tensors.items() if not name.startswith("output")]
-        found.kept |= _origins(given.log, sides)
+        found.kept |= _origins(given.log, _sides(given.ran))
         found.asked = self._asked_sizes(found.base)
         self._add_told(found.asked, outside.told)
         found.logs.append(given.log)
@@ -144,7 +145,7 @@ class Explorer:
     def _check_no_chance(self, call: Call) -> None:
         """Refuse a model that does not give the same outputs twice."""
         first, second = (self.precision.run(self.copy, call).tensors for _ in range(2))
-        if any(
+        if self._draws_elsewhere(call) or any(
             name not in second or x.shape != second[name].shape or not bit_for_bit(x, second[name])
             for name, x in first.items()
         ):
@@ -152,6 +153,15 @@ class Explorer:
                 f"{type(self.model).__name__}: its forward draws random numbers, so there is no function to keep; call "
                 "eval(), or give them as an argument. Nothing was changed"
             )
+
+    def _draws_elsewhere(self, call: Call) -> bool:
+        """Whether a run moves the random numbers of Python or of NumPy; each time, as other threads may draw some."""
+        for _ in range(3):
+            before = random.getstate(), _numpys_state()
+            self.precision.run(self.copy, call)
+            if before == (random.getstate(), _numpys_state()):
+                return False
+        return True
 
     def _check_same_way(self, call: Call, log: Log) -> None:
         """Refuse a model that takes another way in its own numbers than in float64, or with gradients than without."""
@@ -225,6 +235,7 @@ class Explorer:
         except Exception:  # whatever a model says to inputs of another shape
             return 0
         found.ran |= called(tried.log)
+        found.kept |= _origins(tried.log, _sides(tried.ran))
         if keep:
             found.others.append(tried)
         if tried.log in found.logs:
@@ -354,6 +365,16 @@ class Explorer:
             except Exception:
                 return {}
         return asked
+
+
+def _numpys_state() -> tuple[bytes, object]:
+    _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
+    return np.asarray(keys).tobytes(), rest
+
+
+def _sides(ran: Ran) -> list[Tensor]:
+    """What a call leaves on modules, and in lists and dictionaries that it was given."""
+    return [x for name, x in ran.tensors.items() if not name.startswith("output")]
 
 
 def _origins(log: Log, tensors: Iterable[Tensor]) -> set[str]:

@@ -119,7 +119,7 @@ def _changes(model: nn.Module, call: Call, values: _Values) -> Iterator[Iterator
         elif p.kind is p.VAR_KEYWORD:
             yield _named_inputs(values, [word for word in values.constants.words if word not in given])
         elif isinstance(given.get(name), Tensor):
-            if p.default is None:
+            if p.default is None or name not in positional[:1]:
                 yield iter([_set(positional, name, None)])
         elif name in given or p.default is not p.empty:
             yield map(partial(_set, positional, name), values.instead_of(given.get(name, p.default)))

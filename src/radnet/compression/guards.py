@@ -1,0 +1,216 @@
+"""What refuses, on a small model, calls for which nobody has looked whether it is the same function.
+
+`AxesGuard` for inputs of another number of axes, where a difference was found; `KindsGuard` for arguments of another
+kind than in any call that was judged; `NeverRan` for layers that ran in none of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+
+import torch
+from torch import Tensor, fx, nn
+
+from ..errors import InvalidValue
+
+Kind = tuple[object, ...]
+Kinds = frozenset[tuple[str, Kind]]
+
+
+class AxesGuard:
+    """Refuses inputs with another number of axes than a model was compressed for; a forward pre-hook with keywords.
+
+    An unbatched picture is another function of many models: what were channels are rows then. Where `compress` finds
+    that the small model is not the same there, it says so and leaves this on the small model.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the parameters that forward takes by position, `parameters_of` the model.
+    args, kwargs
+        The arguments it was compressed for.
+    refused : set of int
+        -1 if fewer axes are refused, 1 if more are.
+
+    Examples
+    --------
+    >>> layer = nn.Identity()
+    >>> guard = AxesGuard(parameters_of(layer), (torch.ones(1, 3),), {}, frozenset({-1}))
+    >>> _ = layer.register_forward_pre_hook(guard, with_kwargs=True)
+    >>> layer(input=torch.ones(3))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    radnet.errors.InvalidValue: Identity was compressed for inputs of 2 axes and got 1: there the original is ...
+    """
+
+    def __init__(
+        self, names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object], refused: frozenset[int]
+    ) -> None:
+        self.names, self.refused = tuple(names), refused
+        self.axes = {where: axes for where, axes in self._axes(args, kwargs).items() if axes}
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        """Look at the tensors that stand where those stood."""
+        for where, axes in self._axes(args, kwargs).items():
+            given = self.axes.get(where, axes)
+            if axes != given and (1 if axes > given else -1) in self.refused:
+                raise InvalidValue(
+                    f"{type(module).__name__} was compressed for inputs of {self.axes[where]} axes and got {axes}: "
+                    "there the original is another function"
+                )
+
+    def _axes(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, int]:
+        """How many axes the tensors have, by where they stand, by position or by name."""
+        named = zip((*self.names, *map(str, range(len(args)))), args, strict=False)
+        found: dict[str, int] = {}
+        todo: list[tuple[str, object]] = [*named, *kwargs.items()]
+        while todo:
+            where, value = todo.pop()
+            if isinstance(value, Tensor):
+                found[where] = value.ndim
+            elif isinstance(value, dict):
+                todo += [(f"{where}[{key}]", part) for key, part in value.items()]
+            elif isinstance(value, list | tuple):
+                todo += [(f"{where}[{key}]", part) for key, part in enumerate(value)]
+        return found
+
+
+def parameters_of(module: nn.Module) -> list[str]:
+    """The names of the parameters that forward takes by position.
+
+    >>> parameters_of(nn.Identity())
+    ['input']
+    """
+    parameters = inspect.signature(module.forward).parameters.values()
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+class NeverRan:
+    """Refuses to run a layer that never ran while its model was compressed; a forward pre-hook of that layer.
+
+    What arrives there is not known, so it may be kept in coordinates that the layer does not read.
+
+    Parameters
+    ----------
+    path : str
+        Of the layer in the model.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(2, 1)
+    >>> _ = layer.register_forward_pre_hook(NeverRan("heads.3"))
+    >>> layer(torch.ones(1, 2))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    radnet.errors.InvalidValue: heads.3 (Linear) did not run with any call that compress tried, ...
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
+        """Refuse."""
+        raise InvalidValue(
+            f"{self.path} ({type(module).__name__}) did not run with any call that compress tried, so nothing is known "
+            "of what arrives there; give compress example_inputs with which it runs"
+        )
+
+
+class KindsGuard:
+    """Refuses arguments of another kind than in any call for which a small model was judged; a forward pre-hook.
+
+    None or a tensor, a list or a dictionary, a mask of truth values or of numbers, this word or that: each may be
+    another way through forward, and there are too many to try all of them. The values of numbers and tensors are free.
+
+    Parameters
+    ----------
+    module : nn.Module
+        Whose forward it is.
+    judged : iterable of (args, kwargs)
+        The calls.
+
+    Examples
+    --------
+    >>> layer = nn.Identity()
+    >>> _ = layer.register_forward_pre_hook(KindsGuard(layer, [((torch.ones(1, 3),), {})]), with_kwargs=True)
+    >>> layer([torch.ones(3)])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    radnet.errors.InvalidValue: Identity was not judged with such arguments (input...
+    """
+
+    def __init__(self, module: nn.Module, judged: Iterable[tuple[Sequence[object], Mapping[str, object]]]) -> None:
+        parameters = list(inspect.signature(module.forward).parameters.values())
+        self.names = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+        self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        self.judged = frozenset(self._kinds(args, kwargs) for args, kwargs in judged)
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        """Look what kind of arguments there are, unless they belong to a program that is being traced."""
+        if torch.compiler.is_compiling() or any(isinstance(x, fx.Proxy) for x in (*args, *kwargs.values())):
+            return
+        kinds = self._kinds(args, kwargs)
+        if kinds in self.judged:
+            return
+        near = min(self.judged, key=lambda known: len(known ^ kinds))
+        other = "; ".join(sorted(f"{where}: {_in_words(kind)}" for where, kind in kinds - near)) or "fewer arguments"
+        raise InvalidValue(
+            f"{type(module).__name__} was not judged with such arguments ({other}), so nothing is known of it there; "
+            "give compress example_inputs of that kind"
+        )
+
+    def _kinds(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Kinds:
+        named = dict(zip((*self.names, *map(str, range(len(args)))), args, strict=False))
+        given = {**self.defaults, **named, **kwargs}
+        order = {name: k for k, name in enumerate(self.names)}
+        return frozenset(_kinds_of(dict(sorted(given.items(), key=lambda item: order.get(item[0], len(order))))))
+
+
+def _kinds_of(given: Mapping[str, object]) -> Iterator[tuple[str, Kind]]:
+    """The kind of each argument, and of each part of one; axes are counted from those of the first tensor.
+
+    A tensor without axes is a number.
+    """
+    todo = list(given.items())[::-1]
+    first: int | None = None
+    while todo:
+        where, value = todo.pop()
+        if isinstance(value, Tensor) and not value.ndim and first is not None and not value.is_complex():
+            yield where, ("a number",)
+        elif isinstance(value, Tensor):
+            first = value.ndim if first is None else first
+            yield where, ("tensor", _numbers(value.dtype), value.ndim - first)
+        elif isinstance(value, Mapping):
+            yield where, (type(value).__name__,)
+            todo += [(f"{where}[{key!r}]", part) for key, part in value.items()]
+        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield where, (type(value).__name__,)
+            todo += [(f"{where}.{f.name}", getattr(value, f.name, None)) for f in dataclasses.fields(value)]
+        elif isinstance(value, list | tuple) and not all(isinstance(x, int | float) for x in value):
+            yield where, (type(value).__name__,)
+            todo += [(f"{where}[{key}]", part) for key, part in enumerate(value)]
+        elif isinstance(value, bool | str | Enum) or value is None:
+            yield where, (value,)
+        elif isinstance(value, int | float):
+            yield where, ("a number",)
+        elif callable(value):
+            yield where, ("callable", getattr(value, "__qualname__", type(value).__qualname__))
+        else:
+            yield where, (type(value).__name__,)
+
+
+def _numbers(dtype: torch.dtype) -> str:
+    if dtype == torch.bool:
+        return "truth values"
+    if dtype.is_complex:
+        return "complex numbers"
+    return "numbers with a point" if dtype.is_floating_point else "whole numbers"
+
+
+def _in_words(kind: Kind) -> str:
+    if kind[0] == "tensor":
+        return f"a tensor of {kind[1]}" + (f" with {kind[2]:+d} axes" if kind[2] else "")
+    return " ".join(map(str, kind))
