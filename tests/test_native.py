@@ -18,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import radnet
 from radnet import fused
+from radnet.activations import NAMES
 from radnet.native import kernels, library
 from radnet.rescaling import composed
 
@@ -27,13 +28,6 @@ import hatch_build  # noqa: E402
 
 compiled = pytest.mark.skipif(library.LIBRARY is None, reason="no compiled kernels")
 compiler = pytest.mark.skipif(hatch_build.compiler() is None, reason="no C++ compiler")
-ACTIVATIONS = {
-    "identity": radnet.Identity,
-    "step_relu": radnet.StepReLU,
-    "squash": radnet.Squash,
-    "shifted_relu": radnet.ShiftedReLU,
-    "sigmoid": radnet.RadialSigmoid,
-}
 
 
 def normal(*shape, dtype=torch.float64, seed=0):
@@ -68,7 +62,7 @@ def calls(monkeypatch):
 
 @compiled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("kind", ACTIVATIONS)
+@pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("shift", [None, 0.25, "trainable"])
 def test_values_and_gradients_are_those_of_the_careful_form(kind, shift, dtype, calls):
     """Rows, columns and blocks, of sizes around those in which the kernels work; one row is 0."""
@@ -76,7 +70,7 @@ def test_values_and_gradients_are_those_of_the_careful_form(kind, shift, dtype, 
     for shape, dim in [((3, n), -1) for n in (1, 2, 15, 16, 17, 1023, 1025, 5000)] + [
         ((5, 3), 0), ((2, 3, 4), 1), ((7, 513), 0), ((1, 600), 0), ((2, 3, 2, 5), 1),
     ]:  # fmt: skip
-        rho = ACTIVATIONS[kind](shift=shift, dim=dim, dtype=dtype)
+        rho = NAMES[kind](shift=shift, dim=dim, dtype=dtype)
         v = (normal(*shape) * 1.7).to(dtype)
         v.select(0 if dim else 1, 0).zero_() if v.ndim == 2 and v.shape[dim] < 4 else None
         v.requires_grad_()
@@ -123,7 +117,7 @@ def test_blocks_are_rescaled_each_by_its_own_norm(blocks, calls):
 )
 @pytest.mark.parametrize("kind", ["squash", "step_relu", "sigmoid"])
 def test_extraordinary_norms_go_the_careful_way(kind, v, monkeypatch):
-    rho, leaf = ACTIVATIONS[kind](), v.clone().requires_grad_()
+    rho, leaf = NAMES[kind](), v.clone().requires_grad_()
     y = rho(leaf)
     gradient = torch.autograd.grad(y.sum(), leaf)[0]
     with torch.no_grad():

@@ -26,8 +26,6 @@ from .native.kernels import IDENTITY, NOTHING, Formula, address, is_compiled, is
 from .native.library import functions
 from .rescaling import composed
 
-#: fewer samples than this go one by one
-FEW = 5
 #: weights of a chain that runs fused, and its widest layer: forward alone; with its loss, once forward and back; for a
 #: gradient, forward twice. Beyond, the products of torch's are the better ones (`radnet bench`)
 FORWARD, ONE_PASS, TRAINED, WIDEST = 2**17, 2**15, 2**14, 512
@@ -57,7 +55,7 @@ def forward(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> Tens
     y = None if links is None else _value(links, x)
     if y is None or links is None or not trained:
         return y
-    parameters = [p for link in links for p in (link.W, link.b, link.shift) if p is not None]
+    parameters = _parameters(links)
     if not any(p.requires_grad for p in (x, *parameters)):
         return y
     out: Tensor = _Chain.apply((y,), links, x, *parameters)  # type: ignore[no-untyped-call]
@@ -91,6 +89,11 @@ def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor, most: 
             return None
         found.append(Link(W, b, rho, formula, shift))
     return found
+
+
+def _parameters(links: Iterable[Link]) -> list[Tensor]:
+    """W, b and t of each layer, as many of them as it has: the order of gradients too."""
+    return [p for link in links for p in (link.W, link.b, link.shift) if p is not None]
 
 
 def _shift(rho: nn.Module) -> Tensor | None:
@@ -279,7 +282,7 @@ def mean_square(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor, y: 
     links = links_of(layers, rescalings, x, ONE_PASS)
     if links is None or y.shape != (*x.shape[:-1], links[-1].W.shape[0]) or not x.numel() * y.numel():
         return None
-    parameters = [p for link in links for p in (link.W, link.b, link.shift) if p is not None]
+    parameters = _parameters(links)
     if not any(p.requires_grad for p in (x, *parameters)):
         return None
     loss = array("d", [0.0])

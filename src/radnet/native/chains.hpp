@@ -149,11 +149,11 @@ INLINE int chain_range(const std::vector<Layer<T>>& layers, const T* x, T* y, In
 
 // --- backward
 
+constexpr Index SUMMED = 64;  // tiles whose gradients are added up before they are added to the others, in double
+
 // Where one thread keeps things, in lanes: for each layer what comes in, the values before and after its rescaling;
 // the gradients of its W, b and t. A small W has a sum in every lane, which are added up in the end; a large one is a
 // matrix whose rows are padded to whole lanes.
-constexpr Index SUMMED = 64;  // tiles whose gradients are added up before they are added to the others, in double
-
 template <class T>
 struct Trail {
     struct Places {

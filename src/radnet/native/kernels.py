@@ -120,8 +120,8 @@ def value(v: Tensor, formula: Formula, dim: int) -> Tensor | None:
         return None
     inner = 1 if dim == len(shape) - 1 else math.prod(shape[dim + 1 :])
     y = torch.empty_like(v)
-    many = 1 if numbers < ALONE else torch.get_num_threads()
-    return y if function(source, y.data_ptr(), None, numbers // (n * inner), n, inner, kind, b, 0.0, many) else None
+    threads = threads_for(numbers)
+    return y if function(source, y.data_ptr(), None, numbers // (n * inner), n, inner, kind, b, 0.0, threads) else None
 
 
 def forward(v: Tensor, formula: Formula, shift: Tensor | float | None, dim: int, *, keep: bool) -> Rescaled | None:

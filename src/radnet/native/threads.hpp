@@ -6,16 +6,15 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <thread>
 #include <vector>
 
 #include <dlfcn.h>
 #include <pthread.h>
 
-namespace {
+#include "lanes.hpp"
 
-using Index = std::int64_t;
+namespace {
 
 using Pool = void (*)(void (*)(void*), void*, unsigned, unsigned);
 
