@@ -93,6 +93,7 @@ def test_a_call_of_a_kind_that_was_not_judged_is_refused(model, given, later):
 def test_none_instead_of_a_tensor_is_tried(given):
     original = Mask().eval()
     c = radnet.compress(original, given)
+    torch.testing.assert_close(c.network(*given), original(*given), rtol=1e-4, atol=1e-5)
     for mask in (MASK, None):
         try:
             found = c.network(X, mask)
