@@ -36,7 +36,7 @@ class Call:
     kwargs: Mapping[str, Argument] = dataclasses.field(default_factory=dict)
     what: str = "the given inputs"
     other_axes: int = 0  # -1 or 1 if its tensors have fewer or more axes than the given ones
-    evaluates: bool = False  # whether the model is called in evaluation mode, though it was given in training mode
+    training: bool | None = None  # whether the model is called in training mode; None: in the mode that it is in
 
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Call:
         """The same call with every tensor changed.
@@ -49,7 +49,7 @@ class Call:
             return change(x) if isinstance(x, Tensor) else x
 
         args, kwargs = tree_map(change_one, self.args), tree_map(change_one, dict(self.kwargs))
-        return Call(args, kwargs, self.what, evaluates=self.evaluates)
+        return Call(args, kwargs, self.what, training=self.training)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -183,14 +183,25 @@ def _opened(name: str, value: Argument, depth: int) -> Iterator[tuple[str, Argum
             yield from _opened(f"{name}.{f.name}", getattr(value, f.name, None), depth - 1)
     elif isinstance(value, complex):
         yield name, torch.tensor(value, dtype=torch.complex128)
+    elif isinstance(value, set | frozenset):
+        for key, part in enumerate(sorted(value, key=_in_some_order)):
+            yield from _opened(f"{name}[{key}]", part, depth - 1)
     elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type):
-        for key, part in vars(value).items():
+        for key, part in {**vars(value), **{key: getattr(value, key) for key in _slots(value)}}.items():
             yield from _opened(f"{name}.{key}", part, depth - 1)
     elif hasattr(value, "__slots__") and not callable(value) and not isinstance(value, (type, *_PLAIN)):
         for key in _slots(value):
             yield from _opened(f"{name}.{key}", getattr(value, key), depth - 1)
     else:
         yield name, value
+
+
+def _in_some_order(value: Argument) -> tuple[str, float]:
+    """By which the members of a set are sorted, so that those of two models come in the same order."""
+    if isinstance(value, Tensor):
+        numbers = value.detach()[value.isfinite()] if value.is_floating_point() else value.detach()
+        return f"tensor {tuple(value.shape)}", float(numbers.double().sum())
+    return f"{type(value).__name__} {value!r}", 0.0
 
 
 # --- evaluation
@@ -208,10 +219,19 @@ class Ran(NamedTuple):
         return {name: value for name, value in self.found.items() if isinstance(value, Tensor)}
 
 
+Context = Callable[[], contextlib.AbstractContextManager[Argument]]
+
+
 def run(
-    model: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: bool = False, restore: bool = True
+    model: nn.Module,
+    call: Call,
+    modes: Sequence[Mode] = (),
+    *,
+    gradients: bool = False,
+    restore: bool = True,
+    under: Context = contextlib.nullcontext,
 ) -> Ran:
-    """Call a copy of a model on copies of the inputs; ``modes`` see every operation.
+    """Call a copy of a model on copies of the inputs; ``modes`` see every operation, and ``under`` lasts meanwhile.
 
     With ``restore`` the copy is afterwards what it was before: buffers that forward writes into, tensors and lists that
     it keeps, so that every call starts from the same state.
@@ -219,7 +239,8 @@ def run(
     >>> list(run(nn.Linear(2, 1), Call((torch.ones(3, 2),))).found)
     ['output']
     """
-    call = call.mapped(lambda x: x.detach().clone())
+    with under():
+        call = call.mapped(lambda x: x.detach().clone())
     given = {id(x) for x in call.tensors}
     around = restored(model) if restore else contextlib.nullcontext(lambda: False)
     with torch.set_grad_enabled(gradients), around as changed_outside:
@@ -227,7 +248,7 @@ def run(
         with contextlib.ExitStack() as stack:
             for mode in modes or (Unseen(),):
                 stack.enter_context(mode)
-            with in_mode(model, call):
+            with in_mode(model, call), under():
                 output = model(*call.args, **call.kwargs)
         found = dict(_opened("output", output, DEEPEST))
         found.update(_left_in(call, before=given))
@@ -267,15 +288,15 @@ def _ordinary(found: dict[str, Argument]) -> Iterator[tuple[str, Argument]]:
 
 @contextlib.contextmanager
 def in_mode(model: nn.Module, call: Call) -> Iterator[None]:
-    """The model in evaluation mode, if that is how it is called."""
-    training = [m for m in model.modules() if m.training] if call.evaluates else []
+    """The model in training mode, or in evaluation mode, if that is how it is called."""
+    others = [m for m in model.modules() if call.training is not None and m.training is not call.training]
     try:
-        for m in training:
-            m.training = False
+        for m in others:
+            m.training = not m.training
         yield
     finally:
-        for m in training:
-            m.training = True
+        for m in others:
+            m.training = not m.training
 
 
 @contextlib.contextmanager
@@ -314,7 +335,7 @@ def _state(model: nn.Module) -> dict[str, tuple[Tensor, int]]:
     for path, m in model.named_modules():
         for name, value in (*m._buffers.items(), *attributes(m)):
             if isinstance(value, Tensor):
-                found[f"{path}.{name}" if path else name] = (value, value._version)
+                found[f"{path}.{name}" if path else name] = value, -1 if value.is_inference() else value._version
     return found
 
 
@@ -348,10 +369,18 @@ class Precision:
         return (Float64(),) if self.float64 else ()
 
     def run(
-        self, copy: nn.Module, call: Call, modes: Sequence[Mode] = (), *, gradients: bool = False, restore: bool = True
+        self,
+        copy: nn.Module,
+        call: Call,
+        modes: Sequence[Mode] = (),
+        *,
+        gradients: bool = False,
+        restore: bool = True,
+        under: Context = contextlib.nullcontext,
     ) -> Ran:
         """Call a copy that `copy` made; see `run`."""
-        return run(copy, self.inputs(call), (*self.modes(), *modes), gradients=gradients, restore=restore)
+        inputs, modes = self.inputs(call), (*self.modes(), *modes)
+        return run(copy, inputs, modes, gradients=gradients, restore=restore, under=under)
 
 
 def in_float64(module: nn.Module) -> Callable[..., Argument]:

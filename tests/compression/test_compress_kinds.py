@@ -154,3 +154,224 @@ def test_a_guarded_model_can_be_copied_compiled_and_exported():
     program = torch.export.export(c.network, (X,)).module()
     torch.testing.assert_close(program(X), expected)
     assert radnet.compress(c.network, (X,)).network.a.out_features == c.network.a.out_features
+
+
+# --- modes
+
+
+class Returns(Base):
+    def forward(self, x):
+        h = self.hidden(x)
+        return (self.c(h), h.abs().mean()) if self.training else self.c(h)
+
+
+class Rectifies(Base):
+    def forward(self, x):
+        h = self.hidden(x)
+        return self.c(h.relu() if self.training else h)
+
+
+class Adds(Base):
+    def forward(self, x):
+        h = self.hidden(x)
+        return self.c(h) + (h.sum(-1, keepdim=True) if self.training else 0)
+
+
+@pytest.mark.parametrize("model", [Returns, Rectifies, Adds])
+def test_a_small_model_refuses_training_mode_where_forward_does_something_else_there(model):
+    original = model().eval()
+    c = radnet.compress(original, X)
+    assert (c.network.a.out_features, c.certificate.limits) == (5, ("training mode",))
+    torch.testing.assert_close(c.network(X), original(X), rtol=1e-4, atol=1e-5)
+    with pytest.raises(radnet.errors.InvalidValue, match="in training mode its forward does something else"):
+        c.network.train()(X)
+    torch.testing.assert_close(c.network.eval()(X), original(X), rtol=1e-4, atol=1e-5)
+
+
+class Drops(Base):
+    def forward(self, x):
+        return self.c(nn.functional.dropout(self.hidden(x), 0.5, self.training))
+
+
+class DropsPaths(Base):
+    def forward(self, x):
+        h = self.hidden(x)
+        if self.training:
+            h = h / 0.5 * h.new_empty(len(h), 1).bernoulli_(0.5)
+        return self.c(h)
+
+
+class Layered(Base):
+    def __init__(self):
+        super().__init__()
+        self.drop, self.norm = nn.Dropout(0.2), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.c(self.drop(self.hidden(self.norm(x))))
+
+
+@pytest.mark.parametrize("model", [Base, Drops, DropsPaths, Layered])
+def test_a_small_model_that_only_drops_at_random_can_be_trained(model):
+    class Plain(model):
+        def forward(self, x):
+            return super().forward(x) if model is not Base else self.c(self.hidden(x))
+
+    c = radnet.compress(Plain().eval(), X)
+    assert (c.network.a.out_features, c.certificate.limits) == (5, ())
+    c.network.train()(X).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"),
+    [
+        (lambda x: torch.is_inference_mode_enabled(), "in inference mode"),
+        (lambda x: x.is_inference(), "in inference mode"),
+        (lambda x: torch.is_autocast_enabled("cpu"), "under autocast"),
+        (lambda x: torch.is_grad_enabled(), "with gradients"),
+    ],
+)
+def test_a_forward_that_does_something_else_under_a_setting_of_pytorch_is_refused(asks, said):
+    class Asks(Base):
+        def forward(self, x):
+            h = self.hidden(x)
+            return self.c(h.relu() if asks(x) else h)
+
+    with pytest.raises(radnet.errors.InvalidValue, match=f"{said} its forward does something else"):
+        radnet.compress(Asks().eval(), X)
+
+
+def test_a_forward_that_asks_for_a_setting_and_does_the_same_is_not_refused():
+    class Asks(Base):
+        def forward(self, x):
+            h = self.hidden(x)
+            return self.c(h.float() if torch.is_autocast_enabled("cpu") else h)
+
+    assert radnet.compress(Asks().eval(), X).network.a.out_features == 5
+
+
+# --- ways that cannot be followed
+
+
+class Tempered(Base):
+    def forward(self, x, temperature=None):
+        y = self.c(self.hidden(x))
+        return y / temperature if temperature is not None and bool(temperature > 0.5) else y
+
+
+class StopsEarly(Base):
+    def forward(self, x, limit=None):
+        h = self.hidden(x)
+        if limit is not None and float(h.detach().norm()) > float(limit.sum()):
+            h = h.relu()
+        return self.c(h)
+
+
+@pytest.mark.parametrize(("model", "later"), [(Tempered, X[:, 0] ** 2), (StopsEarly, torch.zeros(20, 4))])
+def test_a_way_that_cannot_be_traced_is_refused_alone(model, later):
+    """Nobody asked for it: the model is compressed for what was given."""
+    original = model().eval()
+    c = radnet.compress(original, X)
+    assert c.network.a.out_features == 5
+    torch.testing.assert_close(c.network(X), original(X), rtol=1e-4, atol=1e-5)
+    with pytest.raises(radnet.errors.InvalidValue, match="was not judged with such arguments"):
+        c.network(X, later)
+
+
+class Chosen(Base):
+    def forward(self, x, layers=(1,)):
+        h = self.hidden(x)
+        return self.c(h.relu() if 0 in layers else h)
+
+
+@pytest.mark.parametrize("given", [(X,), (X, [1]), (X, (2,))])
+def test_places_in_a_list_are_varied(given):
+    original = Chosen().eval()
+    c = radnet.compress(original, given)
+    for layers in ((0,), [0], [1], (0, 1)):
+        try:
+            found = c.network(X, layers)
+        except radnet.errors.InvalidValue:
+            continue
+        torch.testing.assert_close(found, original(X, layers), rtol=1e-4, atol=1e-5)
+
+
+# --- what is kept, and what is joined
+
+
+class Slot:
+    __slots__ = ("h",)
+
+
+class Inherits(Slot):
+    pass
+
+
+@pytest.mark.parametrize("keeper", [set, Slot, Inherits])
+def test_what_is_kept_in_sets_and_slots_is_an_output(keeper):
+    class Keeps(Base):
+        def __init__(self):
+            super().__init__()
+            self.keep = keeper()
+
+        def forward(self, x):
+            h = self.hidden(x)
+            if keeper is set:
+                self.keep.clear()
+                self.keep.add(h)
+            else:
+                self.keep.h = h
+            return self.c(h)
+
+    original = Keeps().eval()
+    small = radnet.compress(original, X).network
+    original(X)
+    small(X)
+    kept = [next(iter(m.keep)) if keeper is set else m.keep.h for m in (original, small)]
+    torch.testing.assert_close(*kept)
+
+
+def test_an_empty_tensor_that_pytorch_leaves_out_of_a_concatenation_is_left_out():
+    class Joins(Base):
+        def forward(self, x):
+            return self.c(torch.cat([torch.empty(0), self.hidden(x)], 1))
+
+    original = Joins().eval()
+    c = radnet.compress(original, X)
+    assert c.network.a.out_features == 5
+    torch.testing.assert_close(c.network(X), original(X), rtol=1e-4, atol=1e-5)
+
+
+# --- numbers that say nothing, numbers that hide others
+
+
+def test_models_that_give_nothing_but_nan_are_not_judged():
+    class Nothing(Base):
+        def forward(self, x):
+            return self.c(self.hidden(x)) * torch.nan
+
+    with pytest.raises(radnet.errors.InvalidValue, match="gives nothing but NaN and infinite values"):
+        radnet.compress(Nothing().eval(), X)
+    a, b = Nothing().eval(), Nothing().eval()
+    found = radnet.verify(a, b, X)
+    assert not found.lossless
+    assert "gives no finite number" in str(found)
+
+
+class Scaled(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.c, self.factor = nn.Linear(4, 4), factor
+        nn.init.eye_(self.c.weight)
+        nn.init.ones_(self.c.bias)
+
+    def forward(self, x):
+        y = self.c(x)
+        return torch.cat([1e12 * y[:, :1], y[:, 1:] * self.factor], 1)
+
+
+@pytest.mark.parametrize(("factor", "lossless"), [(1.0, True), (1 + 1e-4, False)])
+def test_a_huge_entry_does_not_hide_what_stands_beside_it(factor, lossless):
+    from radnet.compression.judging.judge import judge
+
+    assert judge(Scaled(1.0).double(), Scaled(factor).double(), X.double()).lossless is lossless
+    assert radnet.verify(Scaled(1.0).double(), Scaled(factor).double(), X.double()).lossless is lossless

@@ -38,6 +38,11 @@ def certified(
     overflows = isinstance(model, RadNet) and not certificate.failures  # F itself is not finite; it is told, not hidden
     if certificate.lossless or tol is not None or (overflows and certificate.rows_judged):
         return certificate
+    if certificate.rows_judged == 0 and _only_not_finite(explored):
+        raise InvalidValue(
+            f"{name}: it gives nothing but NaN and infinite values, so there is nothing to compare; give other "
+            "example_inputs. Nothing was changed"
+        )
     if certificate.rows_judged == 0:
         raise InvalidValue(
             f"{name}: every input lies at a jump of an activation, where no two runs need agree; give other "
@@ -50,6 +55,10 @@ def certified(
         f"rows differ, by {certificate.max_gap64:.3g}; {'; '.join(certificate.failures[:1])}); its forward does "
         "something that cannot be seen by tracing it once. Nothing was changed"
     )
+
+
+def _only_not_finite(explored: Explored) -> bool:
+    return not any(bool(x.isfinite().any()) for x in explored.given.ran.tensors.values())
 
 
 def explored_by(explorer: Explorer, call: Call) -> Explored:

@@ -1,7 +1,8 @@
 """What refuses, on a small model, calls for which nobody has looked whether it is the same function.
 
-`AxesGuard` for inputs of another number of axes, where a difference was found; `KindsGuard` for arguments of another
-kind than in any call that was judged; `NeverRan` for layers that ran in none of them.
+`AxesGuard` for inputs of another number of axes, where a difference was found; `SizesGuard` for sizes with which
+forward is known to turn another way that nobody could run along; `ModeGuard` for training mode; `KindsGuard` for
+arguments of another kind than in any call that was judged; `NeverRan` for layers that ran in none of them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ..errors import InvalidValue
+from .judging.comparisons import Comparison
 
 Kind = tuple[object, ...]
 Kinds = frozenset[tuple[str, Kind]]
@@ -63,19 +65,87 @@ class AxesGuard:
                 )
 
     def _axes(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, int]:
-        """How many axes the tensors have, by where they stand, by position or by name."""
-        named = zip((*self.names, *map(str, range(len(args)))), args, strict=False)
-        found: dict[str, int] = {}
-        todo: list[tuple[str, object]] = [*named, *kwargs.items()]
-        while todo:
-            where, value = todo.pop()
-            if isinstance(value, Tensor):
-                found[where] = value.ndim
-            elif isinstance(value, dict):
-                todo += [(f"{where}[{key}]", part) for key, part in value.items()]
-            elif isinstance(value, list | tuple):
-                todo += [(f"{where}[{key}]", part) for key, part in enumerate(value)]
-        return found
+        return {where: x.ndim for where, x in tensors_of(self.names, args, kwargs).items()}
+
+
+class SizesGuard:
+    """Refuses sizes with which forward turns another way than any that was followed or judged; a forward pre-hook.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the parameters that forward takes by position, `parameters_of` the model.
+    args, kwargs
+        The arguments of the call whose sizes the comparisons are about.
+    path : sequence of Comparison
+        With sizes for which all of them come out so, the model is refused.
+
+    Examples
+    --------
+    >>> layer = nn.Identity()
+    >>> path = (Comparison("n[0]*n[1] > 20", True),)
+    >>> guard = SizesGuard(parameters_of(layer), (torch.ones(1, 3),), {}, path)
+    >>> _ = layer.register_forward_pre_hook(guard, with_kwargs=True)
+    >>> guard.words
+    'input.shape[0]*input.shape[1] > 20'
+    >>> layer(torch.ones(8, 3))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    radnet.errors.InvalidValue: Identity was not judged with such sizes (input.shape[0]*input.shape[1] > 20), ...
+    """
+
+    def __init__(
+        self, names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object], path: Sequence[Comparison]
+    ) -> None:
+        self.names, self.path = tuple(names), tuple(path)
+        axes = {where: x.ndim for where, x in tensors_of(names, args, kwargs).items()}
+        self.axes = [(where, axis) for where, ndim in axes.items() for axis in range(ndim)]
+
+    @property
+    def words(self) -> str:
+        """What is refused."""
+        code = " and ".join(c.code if c.outcome else f"not {c.code}" for c in self.path)
+        for k, (where, axis) in reversed(list(enumerate(self.axes))):
+            code = code.replace(f"n[{k}]", f"{where}.shape[{axis}]")
+        return code
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        """Look at the sizes, unless they belong to a program that is being traced."""
+        if _is_traced(args, kwargs):
+            return
+        tensors = tensors_of(self.names, args, kwargs)
+        if any(where not in tensors or axis >= tensors[where].ndim for where, axis in self.axes):
+            return
+        sizes = [tensors[where].shape[axis] for where, axis in self.axes]
+        if all(comparison.holds(sizes) for comparison in self.path):
+            raise InvalidValue(
+                f"{type(module).__name__} was not judged with such sizes ({self.words}), for which its forward does "
+                "something else; give compress example_inputs of such sizes"
+            )
+
+
+def tensors_of(names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Tensor]:
+    """The tensors among arguments, by where they stand: the names of parameters, given by position or by name.
+
+    >>> list(tensors_of(["x", "more"], (torch.ones(1), [torch.ones(1), 2]), {}))
+    ['x', 'more[0]']
+    """
+    named = zip((*names, *map(str, range(len(args)))), args, strict=False)
+    found: dict[str, Tensor] = {}
+    todo: list[tuple[str, object]] = [*named, *kwargs.items()][::-1]
+    while todo:
+        where, value = todo.pop()
+        if isinstance(value, Tensor):
+            found[where] = value
+        elif isinstance(value, dict):
+            todo += [(f"{where}[{key}]", part) for key, part in value.items()][::-1]
+        elif isinstance(value, list | tuple):
+            todo += [(f"{where}[{key}]", part) for key, part in enumerate(value)][::-1]
+    return found
+
+
+def _is_traced(args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    return torch.compiler.is_compiling() or any(isinstance(x, fx.Proxy) for x in (*args, *kwargs.values()))
 
 
 def parameters_of(module: nn.Module) -> list[str]:
@@ -86,6 +156,28 @@ def parameters_of(module: nn.Module) -> list[str]:
     """
     parameters = inspect.signature(module.forward).parameters.values()
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+class ModeGuard:
+    """Refuses to run in training mode a model that does something else there than in evaluation mode; a pre-hook.
+
+    Examples
+    --------
+    >>> layer = nn.Identity().train()
+    >>> _ = layer.register_forward_pre_hook(ModeGuard())
+    >>> layer(torch.ones(1, 2))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    radnet.errors.InvalidValue: Identity was compressed in evaluation mode, and in training mode its forward does ...
+    """
+
+    def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
+        """Look which mode it is."""
+        if module.training:
+            raise InvalidValue(
+                f"{type(module).__name__} was compressed in evaluation mode, and in training mode its forward does "
+                "something else; call eval(), or compress the original in training mode"
+            )
 
 
 class NeverRan:
@@ -150,17 +242,21 @@ class KindsGuard:
 
     def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Look what kind of arguments there are, unless they belong to a program that is being traced."""
-        if torch.compiler.is_compiling() or any(isinstance(x, fx.Proxy) for x in (*args, *kwargs.values())):
+        if _is_traced(args, kwargs):
+            return
+        if self.knows(args, kwargs):
             return
         kinds = self._kinds(args, kwargs)
-        if kinds in self.judged:
-            return
         near = min(self.judged, key=lambda known: len(known ^ kinds))
         other = "; ".join(sorted(f"{where}: {_in_words(kind)}" for where, kind in kinds - near)) or "fewer arguments"
         raise InvalidValue(
             f"{type(module).__name__} was not judged with such arguments ({other}), so nothing is known of it there; "
             "give compress example_inputs of that kind"
         )
+
+    def knows(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+        """Whether arguments of these kinds were judged."""
+        return self._kinds(args, kwargs) in self.judged
 
     def _kinds(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Kinds:
         named = dict(zip((*self.names, *map(str, range(len(args)))), args, strict=False))

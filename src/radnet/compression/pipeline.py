@@ -27,7 +27,7 @@ from ..running import Call, Ran, as_float64, copied, with_same_parameters
 from .bounds.bound import Bound, bound
 from .certifying import certified, explored_by, run_as_stored
 from .chain import ReducedChain, qr_compress
-from .guards import AxesGuard, KindsGuard, NeverRan, parameters_of
+from .guards import AxesGuard, KindsGuard, ModeGuard, NeverRan, SizesGuard, parameters_of
 from .judging.certificate import Certificate
 from .judging.code import asks_for_kinds
 from .judging.explored import Explored
@@ -135,14 +135,24 @@ def _guarded(
         guard = AxesGuard(parameters_of(network), call.args, call.kwargs, explored.refused_axes)
         network.register_forward_pre_hook(guard, with_kwargs=True)
     shrank = any(space.after < space.before for space in smaller.spaces)
+    sizes = [SizesGuard(parameters_of(network), c.args, c.kwargs, path) for c, path in explored.refused_sizes if shrank]
+    for size in sizes:
+        network.register_forward_pre_hook(size, with_kwargs=True)
     if shrank and exact and asks_for_kinds(original, call.args, call.kwargs):
         judged = [explored.given.call, *(tried.call for tried in explored.others), *explored.ways]
         network.register_forward_pre_hook(KindsGuard(network, [(c.args, c.kwargs) for c in judged]), with_kwargs=True)
+    if shrank and explored.refused_training:
+        network.register_forward_pre_hook(ModeGuard())
     modules = dict(network.named_modules())  # a rewritten model has not all of them
     idle = [path for path in explored.idle() if shrank and path in modules]
     for path in idle:
         modules[path].register_forward_pre_hook(NeverRan(path))
-    return (*other_axes, *(f"calls of {path}, which never ran" for path in idle))
+    return (
+        *other_axes,
+        *(f"sizes with {guard.words}" for guard in sizes),
+        *(["training mode"] if shrank and explored.refused_training else []),
+        *(f"calls of {path}, which never ran" for path in idle),
+    )
 
 
 def _attempt(wish: Wish[ModelT], follower: Follower, as_stored: Ran) -> tuple[Smaller[ModelT], Certificate]:

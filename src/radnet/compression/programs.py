@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..errors import InvalidValue
 from ..running import Call, in_mode
 from .folding import fold
+from .guards import KindsGuard
 from .judging.explored import Explored
 from .judging.exploring import Explorer
 from .operations import is_registered
@@ -92,10 +93,26 @@ class Follower:
             self._begin(self.way)
 
     def _follow(self, trace: Callable[[Call, Log], list[Step]]) -> None:
-        ways = list(zip((self.explored.base, *self.explored.ways), self.explored.logs, strict=True))
-        for call, log in ways[len(self._found) :]:
-            with in_mode(self.model, call):
-                self._found.append(trace(call, log))
+        explored = self.explored
+        while len(self._found) <= len(explored.ways):
+            k = len(self._found)
+            call = (explored.base, *explored.ways)[k]
+            try:
+                with in_mode(self.model, call):
+                    self._found.append(trace(call, explored.logs[k]))
+            except Exception:
+                if self.way == "torch.fx" or self.rewrite or not self._forget(call):
+                    raise
+
+    def _forget(self, call: Call) -> bool:
+        """Forget a way that cannot be followed, if the kind of its arguments can be refused; whether it can."""
+        base, found = self.explored.base, len(self._found)
+        kinds = KindsGuard(self.model, [(call.args, call.kwargs)])
+        followed = (base, *self.explored.ways[: found - 1])
+        if any(kinds.knows(other.args, other.kwargs) for other in followed):
+            return False
+        self.explored.forget(lambda other: kinds.knows(other.args, other.kwargs))
+        return True
 
     def _traced(self, call: Call, log: Log) -> list[Step]:
         traced = trace_recorded(self.model, call, self.explored.precision)

@@ -85,7 +85,7 @@ class Certificate:
     def __str__(self) -> str:
         verdict = "lossless" if self.lossless else f"NOT lossless: {self.rows_failed} rows beyond rounding"
         if not self.lossless and self.rows_judged == 0:
-            verdict = "NOT judged: every row is at a jump of a profile"
+            verdict = "NOT judged: every row is at a jump of a profile, or gives no finite number"
         lines = [
             f"{verdict}, on {self.rows} inputs",
             f"  gap in {self.judged_in:<9} max {self.max_gap64:.3g}, mean {self.mean_gap64:.3g}",

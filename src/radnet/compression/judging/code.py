@@ -89,6 +89,11 @@ def reads(model: nn.Module, name: str) -> bool:
     )
 
 
+def names_of(model: nn.Module) -> set[str]:
+    """The names that the user's own code uses: of globals, attributes, methods."""
+    return {name for function in functions_of(model) for name in names_in(function.__code__)}
+
+
 #: what code names that asks what kind of thing an argument is
 _ASKING = frozenset(
     {"isinstance", "issubclass", "type", "dtype", "is_floating_point", "is_complex", "callable", "hasattr", "getattr"}
@@ -106,7 +111,7 @@ def asks_for_kinds(model: nn.Module, args: Sequence[object], kwargs: Mapping[str
     one = len(parameters) == len(args) == 1 and not kwargs and parameters[0].kind is not parameters[0].VAR_POSITIONAL
     if not one or not isinstance(args[0], Tensor):
         return True
-    return any(_ASKING & set(names_in(function.__code__)) for function in functions_of(model))
+    return not _ASKING.isdisjoint(names_of(model))
 
 
 def functions_of(model: nn.Module) -> Iterator[types.FunctionType]:

@@ -21,6 +21,8 @@ from .exploring import Nudges
 MOST, FAR = 0.75, 4.0
 #: rows at a jump tell something only if this share of their size is more than they may differ by
 LOOSE = 0.25
+#: columns so many times as large as the median one are judged apart
+HUGE = 1e6
 #: so many times the draws are made as long as every row that is beyond what is allowed is so by less than this factor
 MORE_DRAWS, NEARLY = 4, 1.5
 
@@ -71,7 +73,7 @@ class Judge:
         call, rows = tried.call, tried.call.rows
         other = self.precision.run(self.small, call)
         self.last = self.last or other.tensors  # of the given inputs, which come first
-        gaps = gaps_of(tried.ran, other)
+        gaps = gaps_of(tried.ran, other, by_size=True)
         allowed = {name: ULPS * self.eps * gap.scale for name, gap in gaps.items()}
         judged = {name: self._judged(gap, tried.at_jump) for name, gap in gaps.items()}
         self.seen |= {
@@ -81,7 +83,7 @@ class Judge:
         open_rows = torch.zeros(rows, dtype=torch.bool)
         if any(bool(b.any()) for b in beyond.values()):
             beyond, allowed, open_rows = self._excuse(tried, gaps, beyond, allowed)
-        self.judged += rows - int((tried.at_jump | open_rows).sum())
+        self.judged += rows - int((tried.at_jump | open_rows | _says_nothing(tried.ran, rows)).sum())
         failed, broken = torch.zeros(rows, dtype=torch.bool), torch.zeros(rows, dtype=torch.bool)
         if any(bool(bad.any()) for bad in beyond.values()):
             self.differ.append(tried)
@@ -162,6 +164,15 @@ class Judge:
         return rows
 
 
+def _says_nothing(ran: Ran, rows: int) -> Tensor:
+    """The rows for which a model gives no finite number at all."""
+    found = [as_rows(x).isfinite().any(dim=1).cpu() for x in ran.tensors.values() if x.is_floating_point()]
+    silent = torch.full((rows,), bool(found))
+    for finite in found:
+        silent &= ~finite if len(finite) == rows else torch.full((rows,), not bool(finite.any()))
+    return silent
+
+
 class Compared(NamedTuple):
     """What one call of both models shows."""
 
@@ -178,8 +189,8 @@ def of_call(bad: Tensor, rows: int) -> Tensor:
     return bad if len(bad) == rows else torch.full((rows,), bool(bad.any()))
 
 
-def gaps_of(a: Ran, b: Ran) -> dict[str, Gap]:
-    """For everything that a call gives, how far it is from what the other gives."""
+def gaps_of(a: Ran, b: Ran, *, by_size: bool = False) -> dict[str, Gap]:
+    """For everything that a call gives, how far it is from what the other gives; with ``by_size`` see `parts_of`."""
     missing = a.found.keys() ^ b.found.keys()
     if missing:
         raise InvalidValue(f"one model gives {sorted(missing)[0]} and the other does not; nothing to compare")
@@ -195,12 +206,30 @@ def gaps_of(a: Ran, b: Ran) -> dict[str, Gap]:
             shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
             raise InvalidValue(f"the models return shapes {shapes} as {name}; nothing to compare")
         if x.is_floating_point() or x.is_complex():
-            found[name] = gap_by_rows(x, y)
+            other = as_rows(y)
+            for part, columns in parts_of(name, x).items() if by_size else [(name, slice(None))]:
+                found[part] = gap_by_rows(as_rows(x)[:, columns], other[:, columns])
         else:
             different = (as_rows(x) != as_rows(y)).any(dim=1)
             rows = torch.where(different, torch.inf, 0.0).to(torch.float64)
             found[name] = Gap(rows, torch.zeros_like(rows))
     return found
+
+
+def parts_of(name: str, x: Tensor) -> dict[str, slice | Tensor]:
+    """The columns of an output; those apart that are so large that what stands beside them would be their rounding.
+
+    >>> {part: str(columns) for part, columns in parts_of("output", torch.tensor([[1.0, 2.0], [3.0, 1e12]])).items()}
+    {'output': 'tensor([ True, False])', 'output, its largest entries': 'tensor([False,  True])'}
+    """
+    rows = as_rows(x)
+    if rows.shape[1] < 2 or not len(rows):
+        return {name: slice(None)}
+    sizes = torch.where(rows.isfinite(), rows.abs(), 0.0).amax(dim=0)
+    huge = sizes > HUGE * sizes.median()
+    if not bool(huge.any()) or not float(sizes.median()):
+        return {name: slice(None)}
+    return {name: ~huge, f"{name}, its largest entries": huge}
 
 
 _PLAIN = (bool, int, float, str, bytes, torch.Size, torch.dtype, torch.device)
@@ -228,10 +257,12 @@ def _changes(a: Ran, b: Ran) -> dict[str, Tensor]:
         if not isinstance(y, Tensor) or y.shape != x.shape:
             continue
         u, v = as_rows(x), as_rows(y)
-        change = torch.where(u.isfinite() & v.isfinite(), (u - v).abs(), 0.0)
-        largest = change.amax(dim=1) if change.shape[1] else change.new_zeros(len(change))
+        changes = torch.where(u.isfinite() & v.isfinite(), (u - v).abs(), 0.0)
         whole = not (x.is_floating_point() or x.is_complex())
-        found[name] = torch.where(largest > 0, torch.inf, 0.0).to(largest) if whole else largest
+        for part, columns in parts_of(name, x).items() if not whole else [(name, slice(None))]:
+            change = changes[:, columns]
+            largest = change.amax(dim=1) if change.shape[1] else change.new_zeros(len(change))
+            found[part] = torch.where(largest > 0, torch.inf, 0.0).to(largest) if whole else largest
     return found
 
 

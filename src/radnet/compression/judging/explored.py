@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...running import Call, Precision, Ran
 from ..recording import Log
+from .comparisons import Path
 
 #: calls with loops of other lengths that are judged, each because the lengths of those before do not explain its log
 MOST_LOOPS = 4
@@ -41,6 +42,10 @@ class Explored:
     pinned: set[str] = field(default_factory=set)
     differ: list[Tried] = field(default_factory=list)  # calls at which a small model was found to differ
     refused_axes: frozenset[int] = frozenset()  # -1, 1: a small model is another function with fewer, with more axes
+    refused_sizes: list[tuple[Call, Path]] = field(
+        default_factory=list
+    )  # comparisons of sizes that lead nobody knows where
+    refused_training: bool = False  # in training mode forward does something else, and it was given in evaluation mode
     asked: dict[str, set[str]] = field(default_factory=dict)  # sizes of layers that forward reads, by path
     logs: list[Log] = field(default_factory=list)  # of the base and of the ways
     layers: frozenset[str] = frozenset()  # the layers with parameters that are called as such
@@ -51,6 +56,12 @@ class Explored:
         """Have the model followed with this call as well."""
         self.ways.append(call)
         self.logs.append(log)
+
+    def forget(self, which: Callable[[Call], bool]) -> None:
+        """Forget calls that cannot be followed: they are not judged either."""
+        kept = [(way, log) for way, log in zip(self.ways, self.logs[1:], strict=True) if not which(way)]
+        self.ways, self.logs = [way for way, _ in kept], [self.logs[0], *(log for _, log in kept)]
+        self.others = [tried for tried in self.others if not which(tried.call)]
 
     def unexplained(self, log: Log) -> bool:
         """Whether more differs in a log of longer or shorter loops than that they are longer or shorter.

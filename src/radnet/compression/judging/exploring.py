@@ -6,15 +6,13 @@ the model has to be followed along that way as well.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
@@ -23,17 +21,20 @@ from ...activations import RadialActivation
 from ...errors import InvalidValue
 from ...measuring import DRAWS, TIMES_CONDITIONING
 from ...modes import Argument
-from ...running import Call, Precision, Ran, copied
+from ...running import Call, Context, Precision, Ran, copied
 from ..operations import has_sizes
-from ..recording import Log, Outside, Recorder, called, essence, loops, origins, steps_in
+from ..recording import Log, Outside, Recorder, called, loops, origins, steps_in
 from ..tracing.fx import whole_modules
 from ..trust import has_hooks
 from .asked import SIZES, watching
 from .code import lengths_in
+from .comparisons import resized
 from .explored import Explored, Tried
 from .jumps import Norms, near_jump, norms_of, rows_of
+from .one_function import check_no_chance, check_same_way, differs_in_training
 from .options import Outcome, vary
 from .repeating import bit_for_bit, changed_by_calls
+from .sizes import Turns
 from .variations import ladder, may_be_many, mixtures, other_inputs, unusual_inputs
 
 #: rows with which a model is traced, if it takes the same way with them
@@ -46,6 +47,8 @@ EFFORT = 100_000
 PATIENCE = 30.0
 #: and how many numbers all these runs may make
 MOST_MADE = 2**26
+#: and one with sizes at which its code is known to turn another way
+TURN_RUN = 2**24
 #: while arguments are varied, so many runs' worth of the given call may run; a cheap one counts as one of more rows
 RUNS, FEW_ROWS = 40, 32
 
@@ -89,8 +92,9 @@ class Explorer:
         given = self._first(call)
         self._check_no_memory(given)
         found = Explored(self.precision, self._few(given), given, layers=self._layers(), ran=called(given.log))
-        self._check_same_way(found.base, given.log)
-        self._check_no_chance(found.base)
+        own = Explorer(self.model, self.generator, Precision(float64=False))
+        check_same_way(self.model, own.recorded, found.base, given.log)
+        check_no_chance(self.model, partial(self.precision.run, self.copy, found.base))
         with Outside() as outside, self._seen_by_hooks() as seen:
             log = self.recorded(found.base).log
         self._refuse_outside(outside.found)
@@ -108,7 +112,10 @@ class Explorer:
         for other in unusual_inputs(found.base) if exact and not data else ():
             self._try(found, other, keep=bool(other.other_axes))
         if exact and self.model.training:
-            self._try_if_other(found, replace(found.base, what="evaluation mode", evaluates=True))
+            self._try_if_other(found, replace(found.base, what="evaluation mode", training=False))
+        found.refused_training = not self.model.training and differs_in_training(
+            self.model, self.recorded, given._replace(call=found.base)
+        )
         return found
 
     @contextmanager
@@ -140,49 +147,7 @@ class Explorer:
     def check_function(self, call: Call) -> None:
         """Refuse a model whose outputs depend on chance, or on earlier calls."""
         self._check_no_memory(self.recorded(call))
-        self._check_no_chance(call)
-
-    def _check_no_chance(self, call: Call) -> None:
-        """Refuse a model that does not give the same outputs twice."""
-        first, second = (self.precision.run(self.copy, call).tensors for _ in range(2))
-        if self._draws_elsewhere(call) or any(
-            name not in second or x.shape != second[name].shape or not bit_for_bit(x, second[name])
-            for name, x in first.items()
-        ):
-            raise InvalidValue(
-                f"{type(self.model).__name__}: its forward draws random numbers, so there is no function to keep; call "
-                "eval(), or give them as an argument. Nothing was changed"
-            )
-
-    def _draws_elsewhere(self, call: Call) -> bool:
-        """Whether a run moves the random numbers of Python or of NumPy; each time, as other threads may draw some."""
-        for _ in range(3):
-            before = random.getstate(), _numpys_state()
-            self.precision.run(self.copy, call)
-            if before == (random.getstate(), _numpys_state()):
-                return False
-        return True
-
-    def _check_same_way(self, call: Call, log: Log) -> None:
-        """Refuse a model that takes another way in its own numbers than in float64, or with gradients than without."""
-        own = Explorer(self.model, self.generator, Precision(float64=False))
-        where = ""
-        if essence(own.recorded(call).log) != essence(log):
-            where = "in float64 its forward does something else than in its own dtype"
-        elif not self._same_with_gradients(own, call, log):
-            where = "with gradients its forward does something else than without"
-        if where:
-            raise InvalidValue(
-                f"{type(self.model).__name__}: {where}, so there are two functions to keep. Nothing was changed"
-            )
-
-    @staticmethod
-    def _same_with_gradients(own: Explorer, call: Call, log: Log) -> bool:
-        """Whether the same operations run; how often not: a profile is tried out to see whether it is being trained."""
-        try:
-            return essence(own.recorded(call, gradients=True).log).keys() == essence(log).keys()
-        except Exception:  # writing into inputs that have gradients, say
-            return True
+        check_no_chance(self.model, partial(self.precision.run, self.copy, call))
 
     def _others(self, call: Call, base: Call, data: bool) -> Iterator[Call]:
         if data:
@@ -218,6 +183,18 @@ class Explorer:
                 break
             effort += self._try(found, call, keep=False)
             made += self.made
+        for way in (found.base, *found.ways):
+            self._take_turns(found, way)
+
+    def _take_turns(self, found: Explored, call: Call) -> None:
+        """Try sizes at which the model's code turns another way; those that cannot be tried are to be refused."""
+        each = sum(x.numel() for x in call.tensors) / max(1, self._made_by_row(call) * call.rows)
+        for turn in Turns(self.model, call, self.precision).found():
+            there = None if turn.sizes is None or turn.numbers(call) > TURN_RUN * each else resized(call, turn.sizes)
+            if there is None:
+                found.refused_sizes.append((call, turn.path))
+            else:
+                self._try(found, there, keep=False)
 
     def _try_if_other(self, found: Explored, call: Call) -> None:
         """Have a call judged only if it takes another way."""
@@ -275,9 +252,11 @@ class Explorer:
             self.release()
             return self.recorded(call)
 
-    def recorded(self, call: Call, *, gradients: bool = False, restore: bool = True) -> Tried:
+    def recorded(
+        self, call: Call, *, gradients: bool = False, restore: bool = True, under: Context = nullcontext
+    ) -> Tried:
         """Run a call on the copy; raises whatever the model raises."""
-        recorder, ran, norms = self._watched(self.copy, call, gradients=gradients, restore=restore)
+        recorder, ran, norms = self._watched(self.copy, call, gradients=gradients, restore=restore, under=under)
         self._refuse_outside(recorder.outside)
         if recorder.met:
             raise InvalidValue(
@@ -296,7 +275,7 @@ class Explorer:
                 at_jump |= rows_of(near_jump(rho, r))
         return Tried(call, ran, at_jump, recorder.log)
 
-    def _watched(self, model: nn.Module, call: Call, **options: bool) -> tuple[Recorder, Ran, list[Norms]]:
+    def _watched(self, model: nn.Module, call: Call, **options: Argument) -> tuple[Recorder, Ran, list[Norms]]:
         """Run a call, record it, and note the norms that arrive at activations whose profile jumps."""
         recorder, self.made = Recorder(model, self.model), 0
         self.last = recorder
@@ -365,11 +344,6 @@ class Explorer:
             except Exception:
                 return {}
         return asked
-
-
-def _numpys_state() -> tuple[bytes, object]:
-    _, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002
-    return np.asarray(keys).tobytes(), rest
 
 
 def _sides(ran: Ran) -> list[Tensor]:

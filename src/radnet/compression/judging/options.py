@@ -188,8 +188,9 @@ class _Values:
             yield from dict.fromkeys((0.0, -now, 2 * now + 1, *map(float, numbers), *(2.0 * k for k in numbers)))
         elif isinstance(now, str):
             yield from (word for word in self.constants.words if word != now)
-        elif isinstance(now, tuple) and not any(isinstance(x, Tensor) for x in now):
-            yield from ((), (0,), (1,), (0, 1))
+        elif isinstance(now, tuple | list) and not any(isinstance(x, Tensor) for x in now):
+            places = range(max(3, self.constants.places))
+            yield from (type(now)(other) for other in ((), (0, 1), *((k,) for k in places)) if list(other) != list(now))
         elif isinstance(now, dict):
             yield from self._other_dicts(now)
         elif now is None:

@@ -42,8 +42,10 @@ class Concatenate(Operation):
         return cls(dim) if isinstance(dim, int) else None
 
     def operands(self, call: FunctionCall, now: Mapping[fx.Node, Value]) -> tuple[Value, ...] | None:
-        """All parts in their order."""
-        return in_order(call.argument(0, "tensors"), now)
+        """All parts in their order, but for ``torch.empty(0)``, which PyTorch leaves out whatever the others are."""
+        parts = in_order(call.argument(0, "tensors"), now)
+        most = max((part.ndim for part in parts or ()), default=0)
+        return parts and tuple(part for part in parts if part.ndim == most or part.shape != (0,))
 
     def follow(self, step: Step, analysis: Analysis) -> Feature | None:
         """The entries of all parts; what is not followed becomes a part that stays."""

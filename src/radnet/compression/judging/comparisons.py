@@ -1,0 +1,132 @@
+"""Comparisons of the sizes of inputs that a model's code makes, and sizes with which they come out as one wants."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from types import CodeType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...running import Call
+
+#: the largest size that is tried for an axis; up to which all are; and how many where there are several
+HIGHEST, UP_TO, GRID = 2**24, 4_200, 16
+
+Sizes = tuple[int, ...]  # of all axes of all tensors of a call, in their order
+
+
+class Comparison(NamedTuple):
+    """A comparison of sizes that a model's code makes: as Python code over the sizes n[0], n[1], ..., and its outcome.
+
+    >>> Comparison("n[0] * n[1] > 20", False).holds((4, 6))
+    False
+    """
+
+    code: str
+    outcome: bool
+
+    def holds(self, n: Sequence[int]) -> bool:
+        """Whether it comes out so with these sizes; no, if it cannot be made with them."""
+        try:
+            return bool(eval(_compiled(self.code), {"__builtins__": _ALLOWED}, {"n": n})) == self.outcome  # noqa: S307
+        except (ArithmeticError, IndexError, NameError, TypeError, ValueError):
+            return False
+
+    @property
+    def otherwise(self) -> Comparison:
+        """The other outcome."""
+        return Comparison(self.code, not self.outcome)
+
+    @property
+    def about(self) -> list[int]:
+        """The axes that it is about."""
+        return [k for k in range(self.code.count("[") * 100) if f"n[{k}]" in self.code]
+
+
+_ALLOWED = {"min": min, "max": max, "abs": abs, "round": round, "float": float, "int": int, "math": math}
+_codes: dict[str, CodeType] = {}
+
+
+def _compiled(code: str) -> CodeType:
+    if code not in _codes:
+        _codes[code] = compile(code, "<sizes>", "eval")
+    return _codes[code]
+
+
+Path = tuple[Comparison, ...]
+
+
+def sizes_of(call: Call) -> Sizes:
+    """The sizes of all axes of all tensors of a call.
+
+    >>> sizes_of(Call((torch.ones(2, 3), torch.ones(4))))
+    (2, 3, 4)
+    """
+    return tuple(n for x in call.tensors for n in x.shape)
+
+
+def resized(call: Call, sizes: Sizes) -> Call | None:
+    """The call with tensors of these sizes, entries repeated; None if there are none to repeat."""
+    if any(x.numel() == 0 for x in call.tensors):
+        return None
+    rest = list(sizes)
+
+    def change(x: Tensor) -> Tensor:
+        for axis, before in enumerate(x.shape):
+            after = rest.pop(0)
+            if after != before:
+                x = x.index_select(axis, torch.arange(after, device=x.device) % before)
+        return x
+
+    return dataclasses.replace(call.mapped(change), what=f"sizes {', '.join(map(str, sizes))}")
+
+
+def solved(path: Path, near: Sizes) -> Sizes | None:
+    """Sizes with which these comparisons come out so, small ones, most of them as they are; None if none is found.
+
+    >>> solved((Comparison("n[0] * n[1] > 20", True),), (2, 3))
+    (7, 3)
+    >>> solved((Comparison("n[0] > 4", True), Comparison("n[1] > 4", True)), (2, 3))
+    (5, 5)
+    >>> solved((Comparison("n[0] % 7 == 3", True), Comparison("n[0] < 2", True)), (2, 3)) is None
+    True
+    """
+    about = sorted({k for comparison in path for k in comparison.about})
+    last = path[-1].about
+    for some in [[k] for k in last] + ([about] if len(about) > 1 else []):
+        for values in _candidates([near[k] for k in some]):
+            sizes = list(near)
+            for k, value in zip(some, values, strict=True):
+                sizes[k] = value
+            if all(comparison.holds(sizes) for comparison in reversed(path)):
+                return _smallest(path, tuple(sizes), some)
+    return None
+
+
+def _candidates(now: list[int]) -> Iterator[tuple[int, ...]]:
+    powers = [2**k for k in range(13, HIGHEST.bit_length())]
+    if len(now) == 1:
+        yield from ((k,) for k in (*range(1, UP_TO), *powers))
+        return
+    few = sorted({1, 2, 3, 5, 8, 13, *(2**k + d for k in range(4, 13, 2) for d in (0, 1)), *powers[::4]})
+    yield from sorted(product(*[[n, *few][: GRID + 1] for n in now[:3]]), key=sum) if len(now) <= 3 else ()
+    yield from (tuple(k for _ in now) for k in (*few, *powers))
+
+
+def _smallest(path: Path, sizes: Sizes, axes: list[int]) -> Sizes:
+    """The sizes with each of these axes as short as halving makes it while the comparisons hold."""
+    for k in axes:
+        low = 0
+        while sizes[k] - low > 1:
+            middle = (sizes[k] + low) // 2
+            shorter = (*sizes[:k], middle, *sizes[k + 1 :])
+            if all(comparison.holds(shorter) for comparison in path):
+                sizes = shorter
+            else:
+                low = middle
+    return sizes

@@ -1,0 +1,137 @@
+"""Tensors that have sizes and no numbers, and a note of every comparison of sizes that the user's own code makes."""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ...modes import Argument, Mode
+from ...surroundings import is_own
+from .comparisons import Sizes
+
+#: the files through which a comparison of symbols goes
+_SYMBOLIC = ("sym_node.py", "symbolic_shapes.py", "recording.py", "torch/__init__.py")
+
+
+class TooLong(Exception):
+    """A run has more operations than are waited for."""
+
+
+class Cap(Mode):
+    """Ends a run that has more operations than are waited for."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.left = most
+
+    def __torch_dispatch__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
+        self.left -= 1
+        if self.left < 0:
+            raise TooLong
+        return func(*args, **(kwargs or {}))
+
+
+class _Inside(TorchFunctionMode):
+    """Knows whether a function of PyTorch runs: what is compared there is no turn of the user's code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depth = 0
+
+    def __torch_function__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
+        """Call one function; a length becomes a number for the user's code, not for PyTorch."""
+        hidden = getattr(func, "__name__", "") != "__len__"
+        self.depth += hidden
+        try:
+            return func(*args, **(kwargs or {}))
+        finally:
+            self.depth -= hidden
+
+
+class World:
+    """Fake tensors, and who asks for their sizes. (torch's own modules for it take a second to import.)"""
+
+    def __init__(self) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        self.inside = _Inside()
+        self.asked: Argument = _asking()(self.inside)
+        self.mode: Argument = FakeTensorMode(shape_env=self.asked, allow_non_fake_inputs=True)
+
+    def static(self, x: Tensor, sizes: Sizes) -> Tensor:
+        """A fake tensor of these sizes."""
+        with self.mode:
+            return torch.empty(sizes, dtype=x.dtype, device=x.device)
+
+    def symbolic(self, x: Tensor, sizes: Sizes) -> Tensor:
+        """A fake tensor whose sizes are symbols that stand for these."""
+        with self.mode:
+            return torch.empty([self.asked.symbol_for(size) for size in sizes], dtype=x.dtype, device=x.device)
+
+
+def _asking() -> type:
+    """`Asking`, a class that inherits from one of torch's that takes its time to import."""
+    import sympy  # type: ignore[import-untyped]
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+    from torch.utils._sympy.printers import PythonPrinter
+
+    class Asking(ShapeEnv):
+        """Decides comparisons of sizes by what the symbols stand for, and notes those of the user's own code."""
+
+        def __init__(self, inside: _Inside) -> None:
+            super().__init__(duck_shape=False, specialize_zero_one=False)
+            self.inside = inside
+            self._count = count()
+            self.begin()
+
+        def begin(self) -> None:
+            """Forget what was asked."""
+            self.values: dict[Argument, Argument] = {}  # what the symbols stand for, in the order of the sizes
+            self.seen: list[tuple[Argument, Argument]] = []
+
+        def symbol_for(self, size: int) -> Argument:
+            """A symbol that stands for a size."""
+            source = ConstantSource(f"n{len(self.values)}_{next(self._count)}")
+            symbol = self.create_symbol(size, source, dynamic_dim=DimDynamic.DYNAMIC)
+            self.values[symbol] = sympy.Integer(size)
+            return self.create_symintnode(symbol, hint=size, source=source)
+
+        def evaluate_expr(self, orig_expr: Argument, *args: Argument, **kwargs: Argument) -> Argument:
+            """Decide."""
+            if not orig_expr.free_symbols <= self.values.keys():  # it depends on numbers in tensors
+                return super().evaluate_expr(orig_expr, *args, **kwargs)
+            value = orig_expr.xreplace(self.values)
+            if orig_expr.free_symbols and not self.inside.depth and _by_user():
+                self.seen.append((orig_expr, value))
+            return value
+
+        def told(self) -> tuple[str, list[tuple[str, bool]]]:
+            """What was turned into plain numbers, and the comparisons, as code."""
+            named = {symbol: sympy.Symbol(f"n[{k}]", integer=True) for k, symbol in enumerate(self.values)}
+            lost, found = [], []
+            for expression, value in self.seen:
+                code = PythonPrinter().doprint(expression.xreplace(named))
+                if value in (sympy.true, sympy.false):
+                    found.append((code, bool(value)))
+                else:
+                    lost.append(code)
+            return " ".join(lost), found
+
+    return Asking
+
+
+def _by_user() -> bool:
+    """Whether it is the user's own code that compares sizes, and not torch's."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(_SYMBOLIC):
+        frame = frame.f_back
+    return is_own(frame.f_globals.get("__name__"))

@@ -1,0 +1,281 @@
+"""At which sizes of its inputs a model's Python turns another way, found out without computing anything.
+
+A copy of the model runs on fake tensors, which have sizes and no numbers: a million rows cost as much as one. A size is
+a symbol there, and every comparison of sizes that the user's own code makes is noted. Then sizes are looked for with
+which a comparison comes out the other way, and so on, until all ways are known:
+
+    if T > 700: ...              noted: (T > 700) is False at T = 6; T = 701 runs along the other way
+    if B > 40 and T > 40: ...    noted: (B > 40) is False; at B = 41: (T > 40) is False; B = T = 41 runs along the other
+
+A size that the code turns into a plain number (``len(x)``, ``range(T)``) is lost to this; for such a one, sizes up to
+`comparisons.HIGHEST` are tried, and between two that take different ways the smallest that takes the other one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from ...modes import Mode
+from ...running import Call, Precision, run
+from ...surroundings import is_own
+from ...threads import silently
+from ..recording import Log, Recorder, loops
+from ..tracing.fx import whole_modules
+from ..tracing.opaque import as_one_operation
+from .comparisons import HIGHEST, Comparison, Path, Sizes, sizes_of, solved
+from .fakes import Cap, TooLong, World
+
+#: how many operations a run may have more than the first one
+MORE_OPERATIONS = 500
+#: ways that are looked for, and how long that may take in seconds
+MOST_WAYS, PATIENCE = 32, 20.0
+
+
+class Turn(NamedTuple):
+    """Sizes for which a model's Python takes another way than with those it was given."""
+
+    path: Path  # the comparisons that lead there
+    sizes: Sizes | None  # an example; None if none was found, or none was looked at
+
+    def numbers(self, call: Call) -> int:
+        """How many numbers the tensors of a call have with these sizes."""
+        rest = iter(self.sizes or ())
+        return sum(math.prod(next(rest) for _ in x.shape) for x in call.tensors)
+
+
+class Turns:
+    """Looks for the sizes at which a model's Python turns another way than with the sizes of a call.
+
+    Parameters
+    ----------
+    model : nn.Module
+        Not changed: a copy of it runs.
+    call : Call
+    precision : Precision
+        In which numbers it would run.
+    """
+
+    def __init__(self, model: nn.Module, call: Call, precision: Precision) -> None:
+        self.call, self.precision = call, precision
+        self.given = sizes_of(call)
+        self.axes = [axis for x in call.tensors for axis in range(x.ndim)]
+        self._free: dict[int, bool] = {}  # whether the model accepts that this size alone, or its like, is another
+        self.copy = precision.copy(model)
+        with silently():
+            self.world = World()
+        self.end = time.monotonic() + PATIENCE
+        self.lost: set[int] = set()  # axes whose sizes the code has turned into numbers
+
+    def found(self) -> list[Turn]:
+        """The turns; none if the model does not run on fake tensors, where something asks for numbers."""
+        with silently():
+            try:
+                self.first = self._log(self.given)
+            except Exception:  # whatever a model says to tensors without numbers
+                return []
+            return [*self._other_paths(self._first_path()), *self._beyond()]
+
+    # --- by symbols
+
+    def _first_path(self) -> Path:
+        """The comparisons with the given sizes; all are lost if forward does not take symbols for numbers."""
+        with suppress(Exception):
+            path = self._path(self.given)
+            if [name for name, _ in self.symbolic_log] == [name for name, _ in self.first]:
+                return path
+        self.lost |= set(range(len(self.given)))
+        return ()
+
+    def _other_paths(self, first: Path) -> Iterator[Turn]:
+        """Every path is followed to its end, and left at each comparison that nobody has seen come out otherwise."""
+        todo: list[Path] = [_left(first, k) for k in range(len(first))][::-1]
+        known = {first[: k + 1] for k in range(len(first))}
+        for _ in range(MOST_WAYS):
+            if not todo or time.monotonic() > self.end:
+                break
+            path = todo.pop()
+            if path in known or self._can_only_be_otherwise(path[-1]):
+                continue
+            known.add(path)
+            there = self._tried(path)
+            if there is None:
+                yield Turn(path, None)
+            elif there.taken is not None:
+                known |= {there.taken[: k + 1] for k in range(len(there.taken))}
+                todo += [_left(there.taken, k) for k in range(len(path), len(there.taken))][::-1]
+                if there.other:
+                    yield Turn(there.taken, there.sizes)
+        for path in todo:  # nobody has looked there
+            if path not in known and not self._can_only_be_otherwise(path[-1]):
+                yield Turn(path, None)
+
+    def _tried(self, path: Path) -> _There | None:
+        """What happens with sizes for which these comparisons come out so; None if that cannot be told."""
+        sizes = solved(path, self.given)
+        for several in self._together(sizes) if sizes is not None else ():
+            if not all(comparison.holds(several) for comparison in path):
+                continue
+            try:
+                return _There(several, self._path(several), self._is_other(several))
+            except _Refused:
+                return _There(several, None, False)
+            except Exception:  # noqa: S112  # these do not go together, or numbers are asked for
+                continue
+        return None
+
+    def _can_only_be_otherwise(self, comparison: Comparison) -> bool:
+        """Whether a comparison is only about sizes that the model does not let change."""
+        return all(not self._may_change(k) for k in comparison.about)
+
+    def _may_change(self, k: int) -> bool:
+        if k not in self._free:
+            self._free[k] = any(map(self._runs, self._together(self._with([k], self.given[k] + 1))))
+        return self._free[k]
+
+    def _runs(self, sizes: Sizes) -> bool:
+        try:
+            self._log(sizes)
+        except (_Refused, TooLong):
+            return True  # it is the user's own code that says no: to this size
+        except Exception:
+            return False
+        return True
+
+    def _path(self, sizes: Sizes) -> Path:
+        """The comparisons that the user's code makes with these sizes, each once, in their order."""
+        self.world.asked.begin()
+        recorder = Recorder(self.copy)
+        self.symbolic_log = recorder.log
+        with self.world.inside:
+            self._run(self.world.symbolic, sizes, (recorder,), recorder.whole(whole_modules(self.copy)))
+        lost, found = self.world.asked.told()
+        self.lost |= {k for k in range(len(sizes)) if f"n[{k}]" in lost}
+        return tuple(dict.fromkeys(Comparison(code, outcome) for code, outcome in found))
+
+    # --- by numbers
+
+    def _beyond(self) -> Iterator[Turn]:
+        """For sizes that are plain numbers to the code: where it turns, alone and together."""
+        free = sorted(k for k in self.lost if self._may_change(k))
+        for axes in [[k] for k in free] + ([free] if len(free) > 1 else []):
+            last = 1
+            for exponent in range(1, HIGHEST.bit_length()):
+                if time.monotonic() > self.end:
+                    return
+                try:
+                    there = self._at(axes, 2**exponent)
+                except TooLong:
+                    break
+                if there is not None and there.other:
+                    yield self._between(axes, last, there)
+                    break
+                last = 2**exponent
+
+    def _between(self, axes: list[int], low: int, found: _There) -> Turn:
+        """The smallest size above ``low`` from which on, as far as halving tells, the other way is taken."""
+        high = found.sizes[axes[0]]
+        while high - low > 1:
+            middle = (low + high) // 2
+            there = self._at(axes, middle)
+            if there is not None and there.other:
+                found, high = there, middle
+            else:
+                low = middle
+        return Turn(tuple(Comparison(f"n[{k}] >= {high}", True) for k in axes), found.sizes)
+
+    def _at(self, axes: list[int], size: int) -> _There | None:
+        for several in self._together(self._with(axes, size)):
+            try:
+                return _There(several, None, self._is_other(several))
+            except _Refused:
+                return None
+            except TooLong:
+                raise
+            except Exception:  # noqa: S112  # these do not go together
+                continue
+        return None
+
+    # --- sizes
+
+    def _with(self, axes: list[int], size: int) -> Sizes:
+        return tuple(size if k in axes else n for k, n in enumerate(self.given))
+
+    def _together(self, sizes: Sizes) -> Iterator[Sizes]:
+        """The sizes; and with sizes of other tensors changed along that were the same, at the same axis, anywhere."""
+        yield sizes
+        changed = {k: n for k, n in enumerate(sizes) if n != self.given[k]}
+        for same_axis in (True, False):
+            along = list(sizes)
+            for k, n in changed.items():
+                for i, (before, axis) in enumerate(zip(self.given, self.axes, strict=True)):
+                    if before == self.given[k] and i not in changed and (axis == self.axes[k] or not same_axis):
+                        along[i] = n
+            if tuple(along) != sizes:
+                yield tuple(along)
+
+    # --- runs
+
+    def _is_other(self, sizes: Sizes) -> bool:
+        """Whether another way is taken; a loop that is only longer is none."""
+        log = self._log(sizes)
+        only_longer = {name for name, _ in log} <= {name for name, _ in self.first}
+        return log != self.first and not (loops(self.first, log) and only_longer)
+
+    def _log(self, sizes: Sizes) -> Log:
+        """What runs with these sizes."""
+        recorder = Recorder(self.copy)
+        most = MORE_OPERATIONS + len(getattr(self, "first", ()))
+        self._run(self.world.static, sizes, (Cap(most), recorder), recorder.whole(whole_modules(self.copy)))
+        return recorder.log
+
+    def _run(
+        self,
+        fake: Callable[[Tensor, Sizes], Tensor],
+        sizes: Sizes,
+        modes: tuple[Mode, ...] = (),
+        whole: AbstractContextManager[None] | None = None,
+    ) -> None:
+        rest = list(sizes)
+
+        def replaced(x: Tensor) -> Tensor:
+            own, rest[:] = tuple(rest[: x.ndim]), rest[x.ndim :]
+            return fake(x, own)
+
+        call = self.precision.inputs(self.call).mapped(replaced)
+        with as_one_operation(self.copy), whole or nullcontext():
+            try:
+                run(self.copy, call, (self.world.mode, *self.precision.modes(), *modes))
+            except Exception as error:
+                if _raised_by_user(error):
+                    raise _Refused from error
+                raise
+
+
+def _left(path: Path, k: int) -> Path:
+    return (*path[:k], path[k].otherwise)
+
+
+def _raised_by_user(error: Exception) -> bool:
+    """Whether it is the user's own code that raises, and not an operation that it calls."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and is_own(frame.tb_frame.f_globals.get("__name__"))
+
+
+class _There(NamedTuple):
+    """With some sizes: the comparisons that a model makes, if it accepts them, and whether it does other things."""
+
+    sizes: Sizes
+    taken: Path | None
+    other: bool
+
+
+class _Refused(Exception):
+    """The model's own code refuses sizes."""

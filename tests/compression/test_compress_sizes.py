@@ -1,0 +1,221 @@
+"""A model whose Python turns another way at some sizes is followed there, or refuses them once it is small."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import radnet
+from known_models import normal
+from radnet.compression.judging import exploring
+from radnet.compression.judging.comparisons import Comparison, solved
+from radnet.compression.judging.sizes import Turns
+from radnet.running import Call, Precision
+
+WIDE, SMALL = 32, 5  # of 4 inputs and a constant
+
+
+class Base(nn.Module):
+    """Where `turns` says so, a ReLU between the layers: nothing can be gained there."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.rho, self.c = nn.Linear(4, WIDE), radnet.Squash(), nn.Linear(WIDE, 3)
+
+    def forward(self, x):
+        h = self.rho(self.a(x))
+        return self.c(h.relu() if self.turns(x, h) else h)
+
+
+class LongerThanATable(Base):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(700, 4)
+
+    def turns(self, x, h):
+        return x.shape[1] > self.table.num_embeddings
+
+
+class ManyRows(Base):
+    def turns(self, x, h):
+        return len(x) > 4096
+
+
+class LongRows(Base):
+    def turns(self, x, h):
+        return len(x[0]) >= 3000
+
+
+class Positions(Base):
+    def turns(self, x, h):
+        return x.shape[0] * x.size(1) > 20_000
+
+
+class Remainder(Base):
+    def turns(self, x, h):
+        return x.shape[1] % 97 == 3
+
+
+class TwoAtOnce(Base):
+    def turns(self, x, h):
+        return x.shape[0] > 40 and x.shape[1] > 40
+
+
+class Numbers(Base):
+    def turns(self, x, h):
+        return h.numel() > 300_000
+
+
+class Band(Base):
+    def turns(self, x, h):
+        return 1200 <= x.shape[1] < 1210
+
+
+class Shortest(Base):
+    def turns(self, x, h):
+        return min(x.shape[0], x.shape[1]) > 30
+
+
+class Half(Base):
+    def turns(self, x, h):
+        return x.shape[1] // 2 == 250
+
+
+X = normal(4, 6, 4).float()
+TURNING = {
+    LongerThanATable: (2, 701),
+    ManyRows: (4097, 2),
+    LongRows: (2, 3000),
+    Positions: (200, 101),
+    Remainder: (2, 100),
+    TwoAtOnce: (41, 41),
+    Numbers: (100, 100),
+    Band: (2, 1205),
+    Shortest: (31, 31),
+    Half: (3, 501),
+}
+
+
+def same(original, small, x):
+    torch.testing.assert_close(small(x), original(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", TURNING)
+def test_sizes_at_which_forward_turns_another_way_are_followed(make):
+    original = make().eval()
+    c = radnet.compress(original, X)
+    for sizes in ((4, 6), TURNING[make]):
+        same(original, c.network, normal(*sizes, 4).float())
+
+
+@pytest.mark.parametrize("make", TURNING)
+def test_sizes_that_are_too_large_to_be_tried_are_refused(make, monkeypatch):
+    """What is left is as small as it can be, and the same."""
+    monkeypatch.setattr(exploring, "TURN_RUN", 0)
+    monkeypatch.setattr(exploring.Explorer, "_try", lambda *args, **kwargs: 0)
+    original = make().eval()
+    c = radnet.compress(original, X)
+    assert c.network.a.out_features == SMALL
+    assert [limit for limit in c.certificate.limits if limit.startswith("sizes with")]
+    same(original, c.network, X)
+    there = normal(*TURNING[make], 4).float()
+    for network in (c.network, copy.deepcopy(c.network)):
+        with pytest.raises(radnet.errors.InvalidValue, match="was not judged with such sizes"):
+            network(there)
+
+
+def test_what_is_refused_is_told_in_words(monkeypatch):
+    monkeypatch.setattr(exploring, "TURN_RUN", 0)
+    monkeypatch.setattr(exploring.Explorer, "_try", lambda *args, **kwargs: 0)
+    c = radnet.compress(Positions().eval(), X)
+    assert c.certificate.limits == ("sizes with x.shape[0]*x.shape[1] > 20000",)
+    assert "sizes with x.shape[0]*x.shape[1] > 20000" in c.report()
+
+
+def test_a_forward_that_refuses_sizes_itself_takes_no_other_way():
+    class Checked(Base):
+        def forward(self, x):
+            assert x.size(1) <= 64, "too long"
+            if x.shape[0] > 10_000:
+                raise ValueError("too many")
+            return self.c(self.rho(self.a(x)))
+
+    original = Checked().eval()
+    c = radnet.compress(original, X)
+    assert (c.network.a.out_features, c.certificate.limits) == (SMALL, ())
+    same(original, c.network, normal(30, 64, 4).float())
+    with pytest.raises(AssertionError, match="too long"):
+        c.network(normal(2, 65, 4).float())
+
+
+def test_tensors_that_go_together_are_resized_together():
+    class Masked(Base):
+        def forward(self, x, mask):
+            h = self.rho(self.a(x)) * mask.unsqueeze(-1)
+            return self.c(h.relu() if x.shape[1] > 800 else h)
+
+    original = Masked().eval()
+    c = radnet.compress(original, (X, torch.ones(4, 6)))
+    x, mask = normal(2, 801, 4).float(), torch.ones(2, 801)
+    torch.testing.assert_close(c.network(x, mask), original(x, mask), rtol=1e-4, atol=1e-5)
+
+
+def test_what_pytorch_compares_inside_its_functions_is_no_turn():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.q = nn.Linear(4, WIDE), nn.Linear(WIDE, 3 * WIDE)
+
+        def forward(self, x):
+            B, T, _ = x.shape
+            q, k, v = (y.view(B, T, 4, 8).transpose(1, 2) for y in self.q(self.a(x)).split(WIDE, dim=2))
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return y.transpose(1, 2).reshape(B, T, -1)
+
+    assert Turns(Attention(), Call((X,)), Precision()).found() == []
+
+
+def test_a_loop_over_a_length_is_no_turn_and_a_turn_inside_one_is():
+    class Recurrent(Base):
+        def __init__(self, most):
+            super().__init__()
+            self.r, self.most = nn.Linear(WIDE, WIDE), most
+
+        def forward(self, x):
+            h = x.new_zeros(len(x), WIDE)
+            for t in range(x.shape[1]):
+                h = self.rho(self.a(x[:, t]) + self.r(h))
+                if t > self.most:
+                    h = h.tanh()
+            return self.c(h)
+
+    assert Turns(Recurrent(10**9), Call((X,)), Precision()).found() == []
+    turns = Turns(Recurrent(19), Call((X,)), Precision()).found()
+    assert turns[0].sizes == (4, 21, 4)
+
+
+@pytest.mark.parametrize(
+    ("comparisons", "expected"),
+    [
+        ((("n[0] > 700", True),), (701, 6)),
+        ((("n[0]*n[1] > 20", True),), (4, 6)),
+        ((("n[0] > 40", True), ("n[1] > 40", True)), (41, 41)),
+        ((("n[0] % 7 == 3", True),), (3, 6)),
+        ((("n[0] > 5000000", True),), (5000001, 6)),
+        ((("n[0] > 4", True), ("n[0] < 5", True)), None),
+        ((("n[0] // n[1] == 3", True), ("n[0] > 50", True)), None),
+    ],
+)
+def test_sizes_for_comparisons(comparisons, expected):
+    path = tuple(Comparison(*c) for c in comparisons)
+    sizes = solved(path, (2, 6))
+    assert sizes == expected or (expected is None and sizes is not None and all(c.holds(sizes) for c in path))
+
+
+def test_a_model_that_asks_for_numbers_has_no_turns_that_could_be_told():
+    class Asks(Base):
+        def forward(self, x):
+            return self.c(self.rho(self.a(x)) * float(x.sum()))
+
+    assert Turns(Asks(), Call((X,)), Precision()).found() == []
