@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from ..activations import Radial
 from ..errors import InvalidType, InvalidValue, RadNetError
 from ..network import RadNet
 from ..running import Call, Ran, copied, run
+from ..surroundings import is_own
 from .judging.certificate import Certificate
 from .judging.explored import Explored
 from .judging.exploring import Explorer
@@ -61,10 +63,11 @@ def _only_not_finite(explored: Explored) -> bool:
     return not any(bool(x.isfinite().any()) for x in explored.given.ran.tensors.values())
 
 
-def explored_by(explorer: Explorer, call: Call) -> Explored:
-    """What is found out about a model; one that does not run says so."""
+def explored_chain(explorer: Explorer, network: RadNet, call: Call) -> Explored:
+    """What is found out about a `RadNet`; only profiles of the user's own may hide something."""
+    ours = all(not is_own(type(rho).__module__) and not isinstance(rho, Radial) for rho in network.rescalings)
     try:
-        return explorer.explore(call)
+        return explorer.explore_chain(call) if ours else explorer.explore(call)
     except InvalidValue:
         raise
     except Exception as error:

@@ -25,7 +25,7 @@ from ..modes import Argument
 from ..network import NetworkT
 from ..running import Call, Ran, as_float64, copied, with_same_parameters
 from .bounds.bound import Bound, bound
-from .certifying import certified, explored_by, run_as_stored
+from .certifying import certified, explored_chain, run_as_stored
 from .chain import ReducedChain, qr_compress
 from .guards import AxesGuard, KindsGuard, ModeGuard, NeverRan, SizesGuard, parameters_of
 from .judging.certificate import Certificate
@@ -70,7 +70,7 @@ class Smaller(Generic[ModelT]):
 def compress_chain(model: NetworkT, call: Call, generator: torch.Generator) -> Compression[NetworkT]:
     """The paper's chain: Algorithm 1, and its certificate."""
     explorer = Explorer(model, generator)
-    explored = explored_by(explorer, call)
+    explored = explored_chain(explorer, model, call)
     explorer.release()
     reduced = qr_compress(model.weights, model.biases)
     network = model.with_parameters(reduced.weights, reduced.biases)

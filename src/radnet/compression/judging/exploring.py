@@ -35,7 +35,7 @@ from .one_function import check_no_chance, check_same_way, differs_in_training
 from .options import Outcome, vary
 from .repeating import bit_for_bit, changed_by_calls
 from .sizes import Turns
-from .variations import ladder, may_be_many, mixtures, other_inputs, unusual_inputs
+from .variations import ENOUGH, ladder, may_be_many, mixtures, other_inputs, unusual_inputs
 
 #: rows with which a model is traced, if it takes the same way with them
 FEW = 3
@@ -118,6 +118,17 @@ class Explorer:
         )
         return found
 
+    def explore_chain(self, call: Call) -> Explored:
+        """The same for a `RadNet` and nothing else: its code is ours, so there is nothing to find out about it.
+
+        What is wanted are outputs to compare, at as few passes through a wide network as will do.
+        """
+        given = self._first(call)
+        found = Explored(self.precision, call, given, layers=self._layers(), ran=called(given.log), logs=[given.log])
+        for other in other_inputs(call, self.generator, rows=max(1, call.rows // 8)):
+            self._try(found, other)
+        return found
+
     @contextmanager
     def _seen_by_hooks(self) -> Iterator[list[Tensor]]:
         """While this lasts, the tensors that hooks of blocks get to see, which must stay as they are, are gathered.
@@ -152,7 +163,9 @@ class Explorer:
     def _others(self, call: Call, base: Call, data: bool) -> Iterator[Call]:
         if data:
             return mixtures(call, self.generator)
-        return other_inputs(call, self.generator, many=may_be_many(call, lambda: self._made_by_row(base)))
+        rows = call.rows // 2 if call.rows >= 4 else call.rows + 1
+        many = may_be_many(call, lambda: self._made_by_row(base))
+        return other_inputs(call, self.generator, rows=max(rows, ENOUGH - call.rows) if many else rows)
 
     def _made_by_row(self, call: Call) -> float:
         """How many numbers a run makes for each row, in all operations together."""

@@ -33,13 +33,10 @@ def may_be_many(call: Call, made_by_row: Callable[[], float]) -> bool:
     return few_numbers and (call.rows >= ENOUGH or ENOUGH * made_by_row() <= CHEAP_RUN)
 
 
-def other_inputs(call: Call, generator: torch.Generator, *, many: bool) -> Iterator[Call]:
-    """Scaled, fresh and zero rows of another number; one row; every other axis longer; one axis more."""
+def other_inputs(call: Call, generator: torch.Generator, *, rows: int) -> Iterator[Call]:
+    """So many scaled, fresh and zero rows; one row; every other axis longer; one axis more."""
     n = call.rows
-    few = n // 2 if n >= 4 else n + 1
-    if many:
-        few = max(few, ENOUGH - n)
-    yield _mixed(call, few, generator)
+    yield _mixed(call, rows, generator)
     if n > 1:
         yield dataclasses.replace(_mixed(call, 1, generator, first=1), what="one row")
     share = call.with_rows(torch.arange(max(1, min(n, n // 8))), "")
