@@ -219,3 +219,23 @@ def test_a_model_that_asks_for_numbers_has_no_turns_that_could_be_told():
             return self.c(self.rho(self.a(x)) * float(x.sum()))
 
     assert Turns(Asks(), Call((X,)), Precision()).found() == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["__import__('os')", "n.__class__", "(lambda: 1)()", "[k for k in n]", "n[0] ** n[1]", "1 << n[0]", "n['a'] > 0",
+     "math.factorial(n[0]) > 1", "f'{n}'", "n[0] >", "x > 1", "min(n[0], default=3)", "1 " + "+ 1" * 1000],
+)  # fmt: skip
+def test_what_is_no_comparison_of_sizes_is_not_run(code):
+    assert not Comparison(code, True).holds((2, 3))
+    assert not Comparison(code, False).holds((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("code", "n"),
+    [("n[0] // 2 == 3", (7,)), ("math.ceil(n[0]/2) == 4", (7,)), ("max(n[0], n[1]) > 4 and not n[0] > 4", (2, 6)),
+     ("n[0]**2 - 4*n[1] != 0", (2, 3)), ("(n[0] % 7) == 3", (10,)), ("-n[0] < 0", (1,))],
+)  # fmt: skip
+def test_comparisons_of_sizes_are_made(code, n):
+    assert Comparison(code, True).holds(n)
+    assert not Comparison(code, True).otherwise.holds(n)

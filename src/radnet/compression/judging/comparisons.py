@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -33,7 +35,8 @@ class Comparison(NamedTuple):
     def holds(self, n: Sequence[int]) -> bool:
         """Whether it comes out so with these sizes; no, if it cannot be made with them."""
         try:
-            return bool(eval(_compiled(self.code), {"__builtins__": _ALLOWED}, {"n": n})) == self.outcome  # noqa: S307
+            names = {"__builtins__": {}, "math": math, **_FUNCTIONS, "n": n}
+            return bool(eval(_compiled(self.code), names)) == self.outcome  # noqa: S307
         except (ArithmeticError, IndexError, NameError, TypeError, ValueError):
             return False
 
@@ -48,14 +51,49 @@ class Comparison(NamedTuple):
         return [k for k in range(self.code.count("[") * 100) if f"n[{k}]" in self.code]
 
 
-_ALLOWED = {"min": min, "max": max, "abs": abs, "round": round, "float": float, "int": int, "math": math}
-_codes: dict[str, CodeType] = {}
+_FUNCTIONS = {"min": min, "max": max, "abs": abs, "round": round, "float": float, "int": int}
+_MATHEMATICS = ("ceil", "floor", "trunc", "sqrt", "log2")
+_SYNTAX = (
+    ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.Constant, ast.Name, ast.Load,
+    ast.Subscript, ast.Attribute, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+)  # fmt: skip
+_LONGEST = 2_000
 
 
+@functools.lru_cache(maxsize=1024)
 def _compiled(code: str) -> CodeType:
-    if code not in _codes:
-        _codes[code] = compile(code, "<sizes>", "eval")
-    return _codes[code]
+    """Arithmetic and comparisons of sizes, and nothing else: the code may come from a file.
+
+    >>> _compiled("open(n[0])")
+    Traceback (most recent call last):
+        ...
+    ValueError: 'open(n[0])' is no comparison of sizes
+    """
+    if len(code) > _LONGEST:
+        raise ValueError(f"a comparison of {len(code):,} characters")
+    try:
+        tree = ast.parse(code, mode="eval")
+    except (SyntaxError, MemoryError, RecursionError) as error:
+        raise ValueError(f"{code!r} is no comparison of sizes") from error
+    if not all(isinstance(node, _SYNTAX) and _is_arithmetic(node) for node in ast.walk(tree)):
+        raise ValueError(f"{code!r} is no comparison of sizes")
+    return compile(tree, "<sizes>", "eval")
+
+
+def _is_arithmetic(node: ast.AST) -> bool:
+    if isinstance(node, ast.Name):
+        return node.id in ("n", "math", *_FUNCTIONS)
+    if isinstance(node, ast.Attribute):
+        return isinstance(node.value, ast.Name) and node.value.id == "math" and node.attr in _MATHEMATICS
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name | ast.Attribute) and not node.keywords
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.value, ast.Name) and node.value.id == "n" and isinstance(node.slice, ast.Constant)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int | float)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return isinstance(node.right, ast.Constant) and node.right.value in (0.5, 2, 3)
+    return not isinstance(node, ast.LShift | ast.MatMult)
 
 
 Path = tuple[Comparison, ...]
