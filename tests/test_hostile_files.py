@@ -14,6 +14,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import radnet
 from damage import changed
@@ -24,7 +25,12 @@ from radnet.experiments.recovery import images
 from radnet.experiments.running import folder as folders
 from radnet.reading import pack, unpack
 
-KEYS = {"network": "radnet", "checkpoint": "radnet-checkpoint", "approximation": "radnet-approximation"}
+KEYS = {
+    "network": "radnet",
+    "model": "radnet-model",
+    "checkpoint": "radnet-checkpoint",
+    "approximation": "radnet-approximation",
+}
 
 
 def flipped(data, rng):
@@ -73,6 +79,21 @@ def other_tensors(tensors, rng):
     return tensors
 
 
+class Mixed(nn.Module):
+    """A norm layer that is folded, a bias that comes, blocks, a shared layer, an argument that may be left out."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(3, 24), nn.RMSNorm(24), nn.Linear(24, 16, bias=False)
+        self.rho, self.c = radnet.Squash(blocks=2, shift="trainable"), nn.Linear(16, 2)
+        self.again = self.c
+        self.register_buffer("mask", torch.ones(3))
+
+    def forward(self, x, scale=None):
+        y = self.c(self.rho(self.b(self.norm(self.a(x * self.mask)))))
+        return y if scale is None else self.again(self.rho(self.b(self.norm(self.a(x))))) * scale
+
+
 class Reader:
     """A good file, and what reads it."""
 
@@ -90,6 +111,10 @@ class Reader:
     def make_into(self):
         self.make_network()
         self.model = radnet.RadNet((2, 3, 4, 1), ["squash", "shifted_relu"], shift="trainable")
+
+    def make_model(self):
+        self.model = Mixed().eval()
+        radnet.compress(self.model, (torch.randn(20, 3), torch.ones(20, 1))).save(self.path)
 
     def make_checkpoint(self):
         self.model = radnet.RadNet((2, 3, 1), "sigmoid")
@@ -141,6 +166,10 @@ class Reader:
             return radnet.load(self.path)
         if self.name == "into":
             return radnet.load_into(self.model, self.path)
+        if self.name == "model":
+            radnet.load_into(self.model, self.path)
+            self.model = Mixed().eval()
+            return None
         if self.name == "checkpoint":
             return read_checkpoint(self.path, self.model, self.optimizer, generator=self.generator)
         if self.name == "approximation":
@@ -153,16 +182,17 @@ class Reader:
 
     def state(self):
         """What must be as it was after a refusal."""
-        if self.name not in ("into", "checkpoint"):
+        if self.name not in ("into", "model", "checkpoint"):
             return []
         tensors = [p.detach().clone() for p in self.model.parameters()]
+        tensors.append(torch.tensor([len(m._forward_pre_hooks) for m in self.model.modules()]))
         if self.name == "checkpoint":
             tensors += [x.clone() for s in self.optimizer.state.values() for x in s.values()]
             tensors += [self.generator.get_state()]
         return tensors
 
 
-NAMES = ("network", "into", "checkpoint", "approximation", "points", "text", "images", "run")
+NAMES = ("network", "into", "model", "checkpoint", "approximation", "points", "text", "images", "run")
 
 
 @pytest.mark.parametrize("name", NAMES)

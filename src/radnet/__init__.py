@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from . import reading as reading
     from . import rescaling as rescaling
     from . import running as running
+    from . import saving as saving
     from . import symmetry as symmetry
     from . import testing as testing
     from . import training as training
@@ -53,11 +54,11 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from .descent import InterpolatingSpace as InterpolatingSpace
     from .descent import ProjectedOptimizer as ProjectedOptimizer
     from .errors import RadNetError as RadNetError
-    from .files import load as load
-    from .files import load_into as load_into
-    from .files import save as save
     from .network import RadNet as RadNet
     from .network import widen as widen
+    from .saving import load as load
+    from .saving import load_into as load_into
+    from .saving import save as save
     from .symmetry import OrthogonalAction as OrthogonalAction
     from .verification import verify as verify
     from .widths import reduced_widths as reduced_widths
@@ -77,7 +78,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "errors": ("RadNetError",),
     "experiments": (),
     "expressions": (),
-    "files": ("load", "load_into", "save"),
+    "files": (),
     "initialization": (),
     "linalg": (),
     "models": (),
@@ -89,6 +90,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "reading": (),
     "rescaling": (),
     "running": (),
+    "saving": ("load", "load_into", "save"),
     "symmetry": ("OrthogonalAction",),
     "testing": (),
     "training": (),

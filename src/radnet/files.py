@@ -44,7 +44,7 @@ _SHIFTS: dict[str, str | float | None] = {"none": None, "fixed": 0.0, "trainable
 ActivationSource = Callable[[Tensor], Tensor] | type[RadialActivation]
 
 
-def save(net: RadNet, path: str | os.PathLike[str]) -> None:
+def save(net: RadNet, path: str | os.PathLike[str], *, certificate: Mapping[str, object] | None = None) -> None:
     """Write a network to a file, atomically; an existing file is replaced.
 
     Parameters
@@ -53,6 +53,8 @@ def save(net: RadNet, path: str | os.PathLike[str]) -> None:
         Activations made from a function of your own need a name: ``Radial(h, name="mine")``.
     path : str or path
         Usually ends in .safetensors.
+    certificate : mapping, optional
+        What was measured when it was compressed, as plain data; it is kept in the header.
 
     Raises
     ------
@@ -79,6 +81,7 @@ def save(net: RadNet, path: str | os.PathLike[str]) -> None:
         "bias": net.has_bias,
         "dtype": _dtype_name(net.weights[0].dtype),
         "activations": [_describe(rho, i) for i, rho in enumerate(net.activations, start=1)],
+        **({} if certificate is None else {"certificate": dict(certificate)}),
     }
     write_atomically(path, pack(state, _KEY, header))
 

@@ -37,6 +37,7 @@ _UNSEALED = 64 * "0"
 #: what a file of ours holds, by the key of its header, and what reads it
 KINDS = {
     "radnet": ("a network", "radnet.load(path)"),
+    "radnet-model": ("a model of a class of its own", "radnet.load_into(model, path)"),
     "radnet-approximation": ("an approximation", "radnet.approximation.load(path)"),
     "radnet-checkpoint": ("a radnet checkpoint", "radnet.training.fit(..., checkpoint=path)"),
 }

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -22,7 +24,28 @@ Kind = tuple[object, ...]
 Kinds = frozenset[tuple[str, Kind]]
 
 
-class AxesGuard:
+class Guard(ABC):
+    """A forward pre-hook, with keywords, that refuses calls; it can be written to a file and made again from that."""
+
+    @abstractmethod
+    def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        """Look at a call, and raise if it is to be refused."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, object]:
+        """What it refuses, as plain data."""
+
+    @classmethod
+    @abstractmethod
+    def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> Guard:
+        """The guard that gave this data, for a module of the same kind; raises whatever data of another kind raise."""
+
+    def stand_before(self, module: nn.Module) -> None:
+        """Have it look at every call of a module."""
+        module.register_forward_pre_hook(self, with_kwargs=True)
+
+
+class AxesGuard(Guard):
     """Refuses inputs with another number of axes than a model was compressed for; a forward pre-hook with keywords.
 
     An unbatched picture is another function of many models: what were channels are rows then. Where `compress` finds
@@ -32,31 +55,28 @@ class AxesGuard:
     ----------
     names : sequence of str
         Of the parameters that forward takes by position, `parameters_of` the model.
-    args, kwargs
-        The arguments it was compressed for.
+    axes : mapping
+        How many axes the tensors have that it was compressed for (`axes_of` its arguments), by where they stand.
     refused : set of int
         -1 if fewer axes are refused, 1 if more are.
 
     Examples
     --------
     >>> layer = nn.Identity()
-    >>> guard = AxesGuard(parameters_of(layer), (torch.ones(1, 3),), {}, frozenset({-1}))
-    >>> _ = layer.register_forward_pre_hook(guard, with_kwargs=True)
+    >>> AxesGuard(parameters_of(layer), {"input": 2}, frozenset({-1})).stand_before(layer)
     >>> layer(input=torch.ones(3))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     radnet.errors.InvalidValue: Identity was compressed for inputs of 2 axes and got 1: there the original is ...
     """
 
-    def __init__(
-        self, names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object], refused: frozenset[int]
-    ) -> None:
+    def __init__(self, names: Sequence[str], axes: Mapping[str, int], refused: frozenset[int]) -> None:
         self.names, self.refused = tuple(names), refused
-        self.axes = {where: axes for where, axes in self._axes(args, kwargs).items() if axes}
+        self.axes = {where: count for where, count in axes.items() if count}
 
     def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Look at the tensors that stand where those stood."""
-        for where, axes in self._axes(args, kwargs).items():
+        for where, axes in axes_of(self.names, args, kwargs).items():
             given = self.axes.get(where, axes)
             if axes != given and (1 if axes > given else -1) in self.refused:
                 raise InvalidValue(
@@ -64,19 +84,25 @@ class AxesGuard:
                     "there the original is another function"
                 )
 
-    def _axes(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, int]:
-        return {where: x.ndim for where, x in tensors_of(self.names, args, kwargs).items()}
+    def to_dict(self) -> dict[str, object]:
+        """Axes, and which are refused."""
+        return {"axes": self.axes, "refused": sorted(self.refused)}
+
+    @classmethod
+    def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> AxesGuard:
+        """Made again."""
+        return cls(parameters_of(module), {str(k): int(n) for k, n in said["axes"].items()}, frozenset(said["refused"]))
 
 
-class SizesGuard:
+class SizesGuard(Guard):
     """Refuses sizes with which forward turns another way than any that was followed or judged; a forward pre-hook.
 
     Parameters
     ----------
     names : sequence of str
         Of the parameters that forward takes by position, `parameters_of` the model.
-    args, kwargs
-        The arguments of the call whose sizes the comparisons are about.
+    axes : mapping
+        How many axes the tensors have whose sizes the comparisons are about, by where they stand.
     path : sequence of Comparison
         With sizes for which all of them come out so, the model is refused.
 
@@ -84,8 +110,8 @@ class SizesGuard:
     --------
     >>> layer = nn.Identity()
     >>> path = (Comparison("n[0]*n[1] > 20", True),)
-    >>> guard = SizesGuard(parameters_of(layer), (torch.ones(1, 3),), {}, path)
-    >>> _ = layer.register_forward_pre_hook(guard, with_kwargs=True)
+    >>> guard = SizesGuard(parameters_of(layer), {"input": 2}, path)
+    >>> guard.stand_before(layer)
     >>> guard.words
     'input.shape[0]*input.shape[1] > 20'
     >>> layer(torch.ones(8, 3))  # doctest: +ELLIPSIS
@@ -94,11 +120,8 @@ class SizesGuard:
     radnet.errors.InvalidValue: Identity was not judged with such sizes (input.shape[0]*input.shape[1] > 20), ...
     """
 
-    def __init__(
-        self, names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object], path: Sequence[Comparison]
-    ) -> None:
-        self.names, self.path = tuple(names), tuple(path)
-        axes = {where: x.ndim for where, x in tensors_of(names, args, kwargs).items()}
+    def __init__(self, names: Sequence[str], axes: Mapping[str, int], path: Sequence[Comparison]) -> None:
+        self.names, self.path, self.counts = tuple(names), tuple(path), dict(axes)
         self.axes = [(where, axis) for where, ndim in axes.items() for axis in range(ndim)]
 
     @property
@@ -122,6 +145,23 @@ class SizesGuard:
                 f"{type(module).__name__} was not judged with such sizes ({self.words}), for which its forward does "
                 "something else; give compress example_inputs of such sizes"
             )
+
+    def to_dict(self) -> dict[str, object]:
+        """Axes, and the comparisons."""
+        return {"axes": self.counts, "path": [list(comparison) for comparison in self.path]}
+
+    @classmethod
+    def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> SizesGuard:
+        """Made again."""
+        path = [Comparison(str(code), bool(outcome)) for code, outcome in said["path"]]
+        for comparison in path:
+            comparison.check()
+        return cls(parameters_of(module), {str(k): int(n) for k, n in said["axes"].items()}, path)
+
+
+def axes_of(names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, int]:
+    """How many axes the tensors among arguments have, by where they stand."""
+    return {where: x.ndim for where, x in tensors_of(names, args, kwargs).items()}
 
 
 def tensors_of(names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Tensor]:
@@ -158,20 +198,20 @@ def parameters_of(module: nn.Module) -> list[str]:
     return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
-class ModeGuard:
+class ModeGuard(Guard):
     """Refuses to run in training mode a model that does something else there than in evaluation mode; a pre-hook.
 
     Examples
     --------
     >>> layer = nn.Identity().train()
-    >>> _ = layer.register_forward_pre_hook(ModeGuard())
+    >>> ModeGuard().stand_before(layer)
     >>> layer(torch.ones(1, 2))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     radnet.errors.InvalidValue: Identity was compressed in evaluation mode, and in training mode its forward does ...
     """
 
-    def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
+    def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Look which mode it is."""
         if module.training:
             raise InvalidValue(
@@ -179,8 +219,17 @@ class ModeGuard:
                 "something else; call eval(), or compress the original in training mode"
             )
 
+    def to_dict(self) -> dict[str, object]:
+        """Nothing."""
+        return {}
 
-class NeverRan:
+    @classmethod
+    def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> ModeGuard:
+        """Made again."""
+        return cls()
+
+
+class NeverRan(Guard):
     """Refuses to run a layer that never ran while its model was compressed; a forward pre-hook of that layer.
 
     What arrives there is not known, so it may be kept in coordinates that the layer does not read.
@@ -193,7 +242,7 @@ class NeverRan:
     Examples
     --------
     >>> layer = nn.Linear(2, 1)
-    >>> _ = layer.register_forward_pre_hook(NeverRan("heads.3"))
+    >>> NeverRan("heads.3").stand_before(layer)
     >>> layer(torch.ones(1, 2))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
@@ -203,15 +252,24 @@ class NeverRan:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def __call__(self, module: nn.Module, args: tuple[object, ...]) -> None:
+    def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Refuse."""
         raise InvalidValue(
             f"{self.path} ({type(module).__name__}) did not run with any call that compress tried, so nothing is known "
             "of what arrives there; give compress example_inputs with which it runs"
         )
 
+    def to_dict(self) -> dict[str, object]:
+        """Which layer it is."""
+        return {"layer": self.path}
 
-class KindsGuard:
+    @classmethod
+    def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> NeverRan:
+        """Made again."""
+        return cls(str(said["layer"]))
+
+
+class KindsGuard(Guard):
     """Refuses arguments of another kind than in any call for which a small model was judged; a forward pre-hook.
 
     None or a tensor, a list or a dictionary, a mask of truth values or of numbers, this word or that: each may be
@@ -227,7 +285,7 @@ class KindsGuard:
     Examples
     --------
     >>> layer = nn.Identity()
-    >>> _ = layer.register_forward_pre_hook(KindsGuard(layer, [((torch.ones(1, 3),), {})]), with_kwargs=True)
+    >>> KindsGuard(layer, [((torch.ones(1, 3),), {})]).stand_before(layer)
     >>> layer([torch.ones(3)])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
@@ -253,6 +311,18 @@ class KindsGuard:
             f"{type(module).__name__} was not judged with such arguments ({other}), so nothing is known of it there; "
             "give compress example_inputs of that kind"
         )
+
+    def to_dict(self) -> dict[str, object]:
+        """The kinds that were judged."""
+        return {"judged": [sorted([where, list(kind)] for where, kind in kinds) for kinds in self.judged]}
+
+    @classmethod
+    def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> KindsGuard:
+        """Made again."""
+        guard = cls(module, [])
+        guard.judged = frozenset(frozenset((str(where), tuple(kind)) for where, kind in k) for k in said["judged"])
+        hash(guard.judged)
+        return guard
 
     def knows(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
         """Whether arguments of these kinds were judged."""
@@ -288,7 +358,9 @@ def _kinds_of(given: Mapping[str, object]) -> Iterator[tuple[str, Kind]]:
         elif isinstance(value, list | tuple) and not all(isinstance(x, int | float) for x in value):
             yield where, (type(value).__name__,)
             todo += [(f"{where}[{key}]", part) for key, part in enumerate(value)]
-        elif isinstance(value, bool | str | Enum) or value is None:
+        elif isinstance(value, Enum):
+            yield where, (f"{type(value).__name__}.{value.name}",)
+        elif isinstance(value, bool | str) or value is None:
             yield where, (value,)
         elif isinstance(value, int | float):
             yield where, ("a number",)
@@ -310,3 +382,9 @@ def _in_words(kind: Kind) -> str:
     if kind[0] == "tensor":
         return f"a tensor of {kind[1]}" + (f" with {kind[2]:+d} axes" if kind[2] else "")
     return " ".join(map(str, kind))
+
+
+#: by their names in files
+GUARDS: dict[str, type[Guard]] = {
+    kind.__name__: kind for kind in (AxesGuard, SizesGuard, KindsGuard, ModeGuard, NeverRan)
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from .operations import work_of
 from .picture import Edge, draw
 from .result import Row, in_columns, interleaved_times, timed_row
 from .spaces.layouts import SpaceReport
+from .storage import save_model
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
@@ -54,6 +56,13 @@ class ModelCompression(Generic[ModelT]):
     traced_by: str
     bound: Bound | None = None
     edges: tuple[Edge, ...] = ()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the small model with its certificate; ``radnet.load_into(MyModel(), path)`` reads it.
+
+        A freshly made model is compared with the original when it is read: one of another version is refused.
+        """
+        save_model(self.network, path, original=self.original, certificate=self.certificate)
 
     def picture(self) -> str:
         """The spaces with their widths and the layers between them, as SVG.

@@ -27,7 +27,7 @@ from ..running import Call, Ran, as_float64, copied, with_same_parameters
 from .bounds.bound import Bound, bound
 from .certifying import certified, explored_chain, run_as_stored
 from .chain import ReducedChain, qr_compress
-from .guards import AxesGuard, KindsGuard, ModeGuard, NeverRan, SizesGuard, parameters_of
+from .guards import AxesGuard, Guard, KindsGuard, ModeGuard, NeverRan, SizesGuard, axes_of, parameters_of
 from .judging.certificate import Certificate
 from .judging.code import asks_for_kinds
 from .judging.explored import Explored
@@ -130,29 +130,28 @@ def _guarded(
 ) -> tuple[str, ...]:
     """Have the small model refuse what it is not known to be the same for; what that is, in words."""
     network, original, call = smaller.network, wish.model, wish.call
-    exact = wish.tol is None and not wish.rewrite
-    if explored.refused_axes:
-        guard = AxesGuard(parameters_of(network), call.args, call.kwargs, explored.refused_axes)
-        network.register_forward_pre_hook(guard, with_kwargs=True)
+    names = parameters_of(network)
     shrank = any(space.after < space.before for space in smaller.spaces)
-    sizes = [SizesGuard(parameters_of(network), c.args, c.kwargs, path) for c, path in explored.refused_sizes if shrank]
-    for size in sizes:
-        network.register_forward_pre_hook(size, with_kwargs=True)
-    if shrank and exact and asks_for_kinds(original, call.args, call.kwargs):
-        judged = [explored.given.call, *(tried.call for tried in explored.others), *explored.ways]
-        network.register_forward_pre_hook(KindsGuard(network, [(c.args, c.kwargs) for c in judged]), with_kwargs=True)
+    guards: list[Guard] = []
+    limits = list(other_axes)
+    if explored.refused_axes:
+        guards.append(AxesGuard(names, axes_of(names, call.args, call.kwargs), explored.refused_axes))
+    for c, path in explored.refused_sizes if shrank else ():
+        guards.append(sizes := SizesGuard(names, axes_of(names, c.args, c.kwargs), path))
+        limits.append(f"sizes with {sizes.words}")
     if shrank and explored.refused_training:
-        network.register_forward_pre_hook(ModeGuard())
+        guards.append(ModeGuard())
+        limits.append("training mode")
+    if shrank and wish.tol is None and not wish.rewrite and asks_for_kinds(original, call.args, call.kwargs):
+        judged = [explored.given.call, *(tried.call for tried in explored.others), *explored.ways]
+        guards.append(KindsGuard(network, [(c.args, c.kwargs) for c in judged]))
+    for guard in guards:
+        guard.stand_before(network)
     modules = dict(network.named_modules())  # a rewritten model has not all of them
-    idle = [path for path in explored.idle() if shrank and path in modules]
-    for path in idle:
-        modules[path].register_forward_pre_hook(NeverRan(path))
-    return (
-        *other_axes,
-        *(f"sizes with {guard.words}" for guard in sizes),
-        *(["training mode"] if shrank and explored.refused_training else []),
-        *(f"calls of {path}, which never ran" for path in idle),
-    )
+    idle = [layer for layer in explored.idle() if shrank and layer in modules]
+    for layer in idle:
+        NeverRan(layer).stand_before(modules[layer])
+    return (*limits, *(f"calls of {layer}, which never ran" for layer in idle))
 
 
 def _attempt(wish: Wish[ModelT], follower: Follower, as_stored: Ran) -> tuple[Smaller[ModelT], Certificate]:

@@ -5,6 +5,7 @@ Paper: thm:mod-comp (the network), "Projected gradient descent" (Q, T = Q^-1.(W,
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import StaleResult
+from ..files import save
 from ..linalg import pad
 from ..network import NetworkT, RadNet
 from ..running import copied
@@ -77,6 +79,10 @@ class Compression(Generic[NetworkT]):
         """``U = T - iota(V)`` as merged matrices, so that ``iota(V) + U = T`` to the last bit."""
         T, V = self.transformed().merged(), self.network.merged()
         return tuple((T_i - pad(V_i, *T_i.shape)).detach() for T_i, V_i in zip(T, V, strict=True))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the small network with its certificate; `radnet.load` reads it."""
+        save(self.network, path, certificate=self.certificate.to_dict())
 
     def report(self, timing: bool = False) -> str:
         """A table for people: widths, parameters and bytes before and after, the gaps, and wall time if asked for.

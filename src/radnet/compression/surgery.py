@@ -40,8 +40,11 @@ def install(model: nn.Module, found: Sequence[Change], analysis: Analysis, layou
 
 
 def _put(module: nn.Module, name: str, value: Tensor, made: dict[int, tuple[Tensor, nn.Parameter]]) -> None:
-    """Replace a parameter, or add one where there was None; one that was shared stays shared."""
-    old = getattr(module, name)
+    """Replace a parameter, or add one where there was None; one that was shared stays shared.
+
+    It lies in memory as one that was read from a file does: PyTorch's products have other bits for a transposed one.
+    """
+    old, value = getattr(module, name), value.contiguous()
     if old is None:
         like = next(p for p in module.parameters(recurse=False))
         setattr(module, name, nn.Parameter(value.to(like.device, like.dtype), requires_grad=like.requires_grad))

@@ -40,6 +40,10 @@ class Comparison(NamedTuple):
         except (ArithmeticError, IndexError, NameError, TypeError, ValueError):
             return False
 
+    def check(self) -> None:
+        """Raise a ValueError if it is no comparison of sizes."""
+        _compiled(self.code)
+
     @property
     def otherwise(self) -> Comparison:
         """The other outcome."""

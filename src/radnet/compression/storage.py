@@ -1,0 +1,338 @@
+"""Models of any class as files: their tensors, and how their layers differ from those of a freshly made model.
+
+A file holds no code and no class, only names: whoever reads it brings a model of the same class, whose layers get the
+sizes that the file announces. Everything is compared before anything is changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .. import __version__
+from ..activations import RadialActivation
+from ..checks import is_number, is_whole
+from ..errors import InvalidType, InvalidValue
+from ..reading import FLOATS, Header, Layout, pack, reading, some_of, unpack
+from ..writing import write_atomically
+from .guards import GUARDS, Guard
+from .judging.certificate import Certificate
+from .operations import operation_of_module
+from .replacements import FoldedBatchNorm, RMSRescaling
+
+FORMAT = 2
+KEY = "radnet-model"
+_NOT_ONE = "a safetensors file, but not one written by radnet"
+#: what may stand in a small model where the original had something else, and what it is made with
+_REPLACEMENTS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
+    "Identity": (nn.Identity, ()),
+    "FoldedBatchNorm": (FoldedBatchNorm, ("axes",)),
+    "RMSRescaling": (RMSRescaling, ("n", "eps", "dim")),
+}
+
+
+class _Kept(NamedTuple):
+    """A tensor of a model: where it stands, and whether it is trained, or part of the state_dict if it is not."""
+
+    value: Tensor
+    is_parameter: bool
+    flag: bool
+
+
+def _tensors(model: nn.Module) -> dict[str, _Kept]:
+    """All parameters and buffers by name, shared ones under every name."""
+    found: dict[str, _Kept] = {}
+    for path, m in model.named_modules(remove_duplicate=False):
+        prefix = f"{path}." if path else ""
+        found |= {prefix + k: _Kept(p, True, p.requires_grad) for k, p in m._parameters.items() if p is not None}
+        passing = m._non_persistent_buffers_set
+        found |= {prefix + k: _Kept(b, False, k not in passing) for k, b in m._buffers.items() if b is not None}
+    return found
+
+
+def _class_name(module: nn.Module) -> str:
+    replaced = next((name for name, (kind, _) in _REPLACEMENTS.items() if type(module) is kind), None)
+    return replaced or f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+# --- writing
+
+
+def save_model(
+    model: nn.Module,
+    path: str | os.PathLike[str],
+    *,
+    original: nn.Module | None = None,
+    certificate: Certificate | None = None,
+) -> None:
+    """Write a model of any class, atomically: tensors, shapes, what was folded or added, guards, the certificate.
+
+    Parameters
+    ----------
+    model : nn.Module
+    path : str or path
+    original : nn.Module, optional
+        What it was made from: a model that is to take the file is compared with that.
+    certificate : Certificate, optional
+
+    Raises
+    ------
+    InvalidValue
+        If a parameter holds NaN or infinite values, or a tensor is of a kind that files do not hold.
+    """
+    kept = _tensors(model)
+    names: dict[int, str] = {}  # of every tensor its first name
+    ties = {name: names[id(k.value)] for name, k in kept.items() if names.setdefault(id(k.value), name) != name}
+    own = {name: k for name, k in kept.items() if name not in ties}
+    _check_storable(own)
+    header = {
+        "format": FORMAT,
+        "radnet": __version__,
+        "class": _class_name(model),
+        "tensors": {name: {"parameter": k.is_parameter, "flag": k.flag} for name, k in own.items()},
+        "ties": ties,
+        "modules": {p: _described(m) for p, m in model.named_modules(remove_duplicate=False)},
+        "guards": list(_guards(model)),
+        "before": None if original is None else {name: list(k.value.shape) for name, k in _tensors(original).items()},
+        "certificate": None if certificate is None else certificate.to_dict(),
+    }
+    write_atomically(path, pack({name: k.value for name, k in own.items()}, KEY, header))
+
+
+def _check_storable(kept: Mapping[str, _Kept]) -> None:
+    for name, k in kept.items():
+        x = k.value
+        if x.layout != torch.strided or x.is_quantized or x.device.type == "meta" or x.is_complex():
+            raise InvalidValue(f"{name} is sparse, quantised, complex or on the meta device; files hold real numbers")
+        if k.is_parameter and x.is_floating_point() and not bool(x.detach().isfinite().all()):
+            raise InvalidValue(f"{name} holds NaN or infinite values")
+
+
+def _described(module: nn.Module) -> dict[str, object]:
+    """The class of a module, and what it is made with where it may not be in a freshly made model."""
+    name = _class_name(module)
+    said: dict[str, object] = {"class": name}
+    if name in _REPLACEMENTS:
+        said |= {key: getattr(module, key) for key in _REPLACEMENTS[name][1]}
+    elif isinstance(module, RadialActivation) and module.blocks is not None:
+        said["blocks"] = module.blocks
+    return said
+
+
+def _guards(model: nn.Module) -> Iterator[dict[str, object]]:
+    for path, m in model.named_modules():
+        for hook in m._forward_pre_hooks.values():
+            if isinstance(hook, Guard):
+                yield {"at": path, "guard": type(hook).__name__, "refuses": hook.to_dict()}
+
+
+# --- reading
+
+
+def load_model_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
+    """Give the layers of a freshly made model the sizes that a file announces, and fill them; it is in eval mode then.
+
+    Names, hooks and what is shared stay; norm layers that were folded go, biases that were added come. Nothing is
+    changed unless everything fits.
+
+    Raises
+    ------
+    InvalidValue
+        If the file is damaged, or was made from a model of another class or another version of it: the message names
+        the layer and both shapes.
+    """
+    if not isinstance(model, nn.Module):
+        raise InvalidType(f"load_into needs a module, got {type(model).__name__}")
+    with reading(path):
+        header, state = unpack(path, KEY, FORMAT, _NOT_ONE, partial(_check_announced, path, model))
+        for name, said in header["tensors"].items():
+            if said["parameter"] and state[name].is_floating_point() and not bool(state[name].isfinite().all()):
+                raise InvalidValue(f"{path}: {name} holds NaN or infinite values")
+        guards = [(said["at"], _guard(path, model, said)) for said in header["guards"]]
+        parts = _new_parts(model, header)
+        values = _new_values(model, header, state)
+    _install(model, header, parts, values)
+    for where, guard in guards:
+        guard.stand_before(model.get_submodule(where))
+    model.eval()
+
+
+def _new_parts(model: nn.Module, header: Header) -> dict[str, nn.Module]:
+    """What takes the place of norm layers that were folded, by path."""
+    was = {path: _class_name(m) for path, m in model.named_modules(remove_duplicate=False)}
+    changed = {path: said for path, said in header["modules"].items() if path and was[path] != said["class"]}
+    return {path: _replacement(said) for path, said in changed.items()}
+
+
+def _new_values(model: nn.Module, header: Header, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of the file on the device of the model, those that are trained as parameters."""
+    devices = {name: k.value.device for name, k in _tensors(model).items()}
+    device = next(iter(devices.values()), torch.device("cpu"))
+    values: dict[str, Tensor] = {}
+    for name, said in header["tensors"].items():
+        x = state[name].to(devices.get(name, device))
+        values[name] = nn.Parameter(x, requires_grad=said["flag"]) if said["parameter"] else x
+    return values
+
+
+def _install(model: nn.Module, header: Header, parts: Mapping[str, nn.Module], values: Mapping[str, Tensor]) -> None:
+    """Everything has been looked at, and is there: nothing here can fail."""
+    for path, part in parts.items():
+        owner, _, name = path.rpartition(".")
+        model.get_submodule(owner)._modules[name] = part
+    for name in (*header["tensors"], *header["ties"]):
+        owner, _, own = name.rpartition(".")
+        m, value = model.get_submodule(owner), values[header["ties"].get(name, name)]
+        if isinstance(value, nn.Parameter):
+            m._parameters[own] = value
+        else:
+            m._buffers[own] = value
+    for path, said in header["modules"].items():
+        m = model.get_submodule(path)
+        operation = operation_of_module(m)
+        if operation is not None and isinstance(getattr(m, "weight", None), Tensor):
+            operation.resize(m)
+        if isinstance(m, RadialActivation) and "blocks" in said:
+            m.blocks = said["blocks"] if isinstance(said["blocks"], int) else tuple(said["blocks"])
+
+
+def _replacement(said: Header) -> nn.Module:
+    kind, keys = _REPLACEMENTS[said["class"]]
+    return kind(**{key: said[key] for key in keys})
+
+
+def _guard(path: str | os.PathLike[str], model: nn.Module, said: Header) -> Guard:
+    try:
+        return GUARDS[said["guard"]].of_dict(model.get_submodule(said["at"]), said["refuses"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidValue(f"{path}: the header is damaged: what the model refuses is not told ({error})") from error
+
+
+# --- checks
+
+
+def _check_announced(
+    path: str | os.PathLike[str], model: nn.Module, header: Header, found: Mapping[str, Layout]
+) -> None:
+    """The header against itself, the model, and the tensors in the file, none of which was read yet."""
+    _check_header(path, header, found)
+    own = _tensors(model)
+    _check_before(path, model, header, own)
+    replaced = _check_modules(path, model, header)
+    names = {**header["tensors"], **header["ties"]}
+    for name in names.keys() - own.keys():
+        _check_added(path, model, name)
+    lost = {name for name in own.keys() - names.keys() if not name.startswith(replaced)}
+    if lost:
+        raise InvalidValue(f"{path}: the file lacks {some_of(lost)}")
+    for name in names.keys() & own.keys():
+        layout, value = found[header["ties"].get(name, name)], own[name].value
+        fits = len(layout.shape) == value.ndim and all(
+            0 < a <= b for a, b in zip(layout.shape, value.shape, strict=False)
+        )
+        if not fits and layout.shape != tuple(value.shape):
+            raise InvalidValue(f"{path}: {name} has shape {layout.shape}, which a part of {tuple(value.shape)} has not")
+        if layout.dtype != value.dtype and not (layout.dtype in FLOATS and value.dtype in FLOATS):
+            raise InvalidValue(f"{path}: {name} is {layout.dtype}; the model has {value.dtype}")
+        if header["tensors"][header["ties"].get(name, name)]["parameter"] != own[name].is_parameter:
+            raise InvalidValue(f"{path}: {name} is a parameter in one and a buffer in the other")
+
+
+def _check_header(path: str | os.PathLike[str], header: Header, found: Mapping[str, Layout]) -> None:
+    kinds: dict[str, Callable[[Any], bool]] = {
+        "class": lambda x: isinstance(x, str),
+        "tensors": lambda x: isinstance(x, dict) and all(map(_is_flags, x.values())),
+        "ties": lambda x: isinstance(x, dict) and all(isinstance(v, str) for v in x.values()),
+        "modules": lambda x: isinstance(x, dict) and all(map(_is_described, x.values())),
+        "guards": lambda x: (
+            isinstance(x, list) and all(isinstance(v, dict) and {*v} == {"at", "guard", "refuses"} for v in x)
+        ),
+        "before": lambda x: x is None or (isinstance(x, dict) and all(map(_is_shape, x.values()))),
+        "certificate": lambda x: x is None or isinstance(x, dict),
+    }
+    for key, fits in kinds.items():
+        if key not in header or not fits(header[key]):
+            raise InvalidValue(f"{path}: the header is damaged: {key} is not what it should be")
+    if set(header["tensors"]) != set(found):
+        odd = some_of(set(header["tensors"]) ^ set(found))
+        raise InvalidValue(f"{path}: the tensors in the file are not those the header announces ({odd})")
+    if not set(header["ties"].values()) <= set(found) or set(header["ties"]) & set(found):
+        raise InvalidValue(f"{path}: the header is damaged: ties name tensors that are not there")
+    unknown = [name for name, layout in found.items() if layout.dtype is None]
+    if unknown:
+        raise InvalidValue(f"{path}: {some_of(unknown)} has a dtype that is not known")
+
+
+def _is_flags(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), bool) for key in ("parameter", "flag"))
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, list) and all(is_whole(n) and n >= 0 for n in value)
+
+
+def _is_described(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("class"), str):
+        return False
+    checks: dict[str, Callable[[Any], bool]] = {
+        "axes": lambda x: is_whole(x) and x > 0,
+        "n": lambda x: is_whole(x) and x > 0,
+        "eps": lambda x: x is None or (is_number(x) and x >= 0),
+        "dim": is_whole,
+    }
+    keys = _REPLACEMENTS.get(value["class"], (nn.Module, ()))[1]
+    blocks = value.get("blocks")
+    sizes = [blocks] if is_whole(blocks) else blocks if isinstance(blocks, list) else []
+    plain = all(is_whole(k) and k > 0 for k in sizes) and (blocks is None or bool(sizes))
+    return plain and all(key in value and checks[key](value[key]) for key in keys)
+
+
+def _check_before(path: str | os.PathLike[str], model: nn.Module, header: Header, own: Mapping[str, _Kept]) -> None:
+    """The model against the one that was compressed, where the file tells."""
+    before = header["before"]
+    if before is None:
+        return
+    for name in sorted(before.keys() & own.keys()):
+        if tuple(before[name]) != tuple(own[name].value.shape):
+            raise InvalidValue(
+                f"{path}: it was made from a {header['class']} whose {name} has shape {tuple(before[name])}; that of "
+                f"this {type(model).__name__} has shape {tuple(own[name].value.shape)}"
+            )
+    odd = before.keys() ^ own.keys()
+    if odd:
+        raise InvalidValue(
+            f"{path}: it was made from a {header['class']} that has, or lacks, {some_of(odd)} beside this "
+            f"{type(model).__name__}"
+        )
+
+
+def _check_modules(path: str | os.PathLike[str], model: nn.Module, header: Header) -> tuple[str, ...]:
+    """The classes of the parts; gives the prefixes of those that are replaced."""
+    own = {p: _class_name(m) for p, m in model.named_modules(remove_duplicate=False)}
+    said = {p: entry["class"] for p, entry in header["modules"].items()}
+    gone = tuple(f"{p}." for p in said if p in own and own[p] != said[p] and said[p] in _REPLACEMENTS)
+    odd = {p for p in own.keys() ^ said.keys() if not p.startswith(gone)} if gone else own.keys() ^ said.keys()
+    if odd:
+        raise InvalidValue(f"{path}: {some_of(odd)} is there in one and not in the other")
+    for p, name in said.items():
+        if p and own[p] != name and name not in _REPLACEMENTS:
+            raise InvalidValue(f"{path}: {p} is a {name}; in the model it is a {own[p]}")
+    if said.get("", own[""]).rpartition(".")[2] != own[""].rpartition(".")[2]:
+        raise InvalidValue(f"{path}: it holds a {said['']}, not a {own['']}")
+    return gone
+
+
+def _check_added(path: str | os.PathLike[str], model: nn.Module, name: str) -> None:
+    """A bias that came where there was none."""
+    owner, _, own = name.rpartition(".")
+    try:
+        m = model.get_submodule(owner)
+    except AttributeError:
+        m = nn.Module()
+    if own not in m._parameters:
+        raise InvalidValue(f"{path}: the model lacks {name}")
