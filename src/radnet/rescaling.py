@@ -273,7 +273,7 @@ def ordinary_but_for_zeros(v: Tensor, r: Tensor) -> Tensor | None:
 
     A Step-ReLU gives such rows. A norm that is 0 by underflow is none of them.
     """
-    if not r.numel() or r.device.type != "cpu" or r.amin().item() != 0:
+    if not r.numel() or r.device.type != "cpu" or torch.aminmax(r)[0].item() != 0:
         return None
     zeros = r == 0
     safe = torch.where(zeros, torch.ones_like(r), r)

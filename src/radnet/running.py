@@ -240,7 +240,7 @@ def run(
     ['output']
     """
     with under():
-        call = call.mapped(lambda x: x.detach().clone())
+        call = call.mapped(lambda x: x.detach().clone().requires_grad_(gradients and x.is_floating_point()))
     given = {id(x) for x in call.tensors}
     around = restored(model) if restore else contextlib.nullcontext(lambda: False)
     with torch.set_grad_enabled(gradients), around as changed_outside:

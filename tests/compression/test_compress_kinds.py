@@ -375,3 +375,16 @@ def test_a_huge_entry_does_not_hide_what_stands_beside_it(factor, lossless):
 
     assert judge(Scaled(1.0).double(), Scaled(factor).double(), X.double()).lossless is lossless
     assert radnet.verify(Scaled(1.0).double(), Scaled(factor).double(), X.double()).lossless is lossless
+
+
+def test_guards_look_at_compiled_calls_too():
+    class Word(Base):
+        def forward(self, x, how=None):
+            h = self.hidden(x)
+            return self.c(h.relu() if isinstance(how, str) else h)
+
+    small = radnet.compress(Word().eval(), X).network
+    compiled = torch.compile(small, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(X), small(X))
+    with pytest.raises(Exception, match="was not judged with such arguments"):
+        torch.compile(small, backend="eager")(X, "word")

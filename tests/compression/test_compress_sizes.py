@@ -173,7 +173,7 @@ def test_what_pytorch_compares_inside_its_functions_is_no_turn():
             y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             return y.transpose(1, 2).reshape(B, T, -1)
 
-    assert Turns(Attention(), Call((X,)), Precision()).found() == []
+    assert Turns(Precision().copy(Attention()), Call((X,)), Precision()).found() == []
 
 
 def test_a_loop_over_a_length_is_no_turn_and_a_turn_inside_one_is():
@@ -190,8 +190,8 @@ def test_a_loop_over_a_length_is_no_turn_and_a_turn_inside_one_is():
                     h = h.tanh()
             return self.c(h)
 
-    assert Turns(Recurrent(10**9), Call((X,)), Precision()).found() == []
-    turns = Turns(Recurrent(19), Call((X,)), Precision()).found()
+    assert Turns(Precision().copy(Recurrent(10**9)), Call((X,)), Precision()).found() == []
+    turns = Turns(Precision().copy(Recurrent(19)), Call((X,)), Precision()).found()
     assert turns[0].sizes == (4, 21, 4)
 
 
@@ -218,7 +218,7 @@ def test_a_model_that_asks_for_numbers_has_no_turns_that_could_be_told():
         def forward(self, x):
             return self.c(self.rho(self.a(x)) * float(x.sum()))
 
-    assert Turns(Asks(), Call((X,)), Precision()).found() == []
+    assert Turns(Precision().copy(Asks()), Call((X,)), Precision()).found() == []
 
 
 @pytest.mark.parametrize(

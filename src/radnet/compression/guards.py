@@ -1,27 +1,24 @@
 """What refuses, on a small model, calls for which nobody has looked whether it is the same function.
 
 `AxesGuard` for inputs of another number of axes, where a difference was found; `SizesGuard` for sizes with which
-forward is known to turn another way that nobody could run along; `ModeGuard` for training mode; `KindsGuard` for
-arguments of another kind than in any call that was judged; `NeverRan` for layers that ran in none of them.
+forward is known to turn another way that nobody could run along; `ModeGuard` for training mode;
+`NeverRan` for layers that ran in no call that was judged. For arguments of another kind see `kinds`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 
 from ..errors import InvalidValue
-from .judging.comparisons import Comparison
+from .judging.comparisons import Comparison, conjunction
 
-Kind = tuple[object, ...]
-Kinds = frozenset[tuple[str, Kind]]
+#: characters of what is refused, in words
+LONGEST = 200
 
 
 class Guard(ABC):
@@ -59,9 +56,13 @@ class AxesGuard(Guard):
         How many axes the tensors have that it was compressed for (`axes_of` its arguments), by where they stand.
     refused : set of int
         -1 if fewer axes are refused, 1 if more are.
+    counted : bool
+        Whether forward asks how many axes there are: then only one more or one fewer were tried, and no others are let
+        through.
 
     Examples
     --------
+    >>> import torch
     >>> layer = nn.Identity()
     >>> AxesGuard(parameters_of(layer), {"input": 2}, frozenset({-1})).stand_before(layer)
     >>> layer(input=torch.ones(3))  # doctest: +ELLIPSIS
@@ -70,15 +71,19 @@ class AxesGuard(Guard):
     radnet.errors.InvalidValue: Identity was compressed for inputs of 2 axes and got 1: there the original is ...
     """
 
-    def __init__(self, names: Sequence[str], axes: Mapping[str, int], refused: frozenset[int]) -> None:
-        self.names, self.refused = tuple(names), refused
+    def __init__(
+        self, names: Sequence[str], axes: Mapping[str, int], refused: frozenset[int], *, counted: bool = False
+    ) -> None:
+        self.names, self.refused, self.counted = tuple(names), refused, counted
         self.axes = {where: count for where, count in axes.items() if count}
 
     def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Look at the tensors that stand where those stood."""
         for where, axes in axes_of(self.names, args, kwargs).items():
             given = self.axes.get(where, axes)
-            if axes != given and (1 if axes > given else -1) in self.refused:
+            if axes != given and (
+                (1 if axes > given else -1) in self.refused or (self.counted and abs(axes - given) > 1)
+            ):
                 raise InvalidValue(
                     f"{type(module).__name__} was compressed for inputs of {self.axes[where]} axes and got {axes}: "
                     "there the original is another function"
@@ -86,12 +91,13 @@ class AxesGuard(Guard):
 
     def to_dict(self) -> dict[str, object]:
         """Axes, and which are refused."""
-        return {"axes": self.axes, "refused": sorted(self.refused)}
+        return {"axes": self.axes, "refused": sorted(self.refused), "counted": self.counted}
 
     @classmethod
     def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> AxesGuard:
         """Made again."""
-        return cls(parameters_of(module), {str(k): int(n) for k, n in said["axes"].items()}, frozenset(said["refused"]))
+        axes, refused = {str(k): int(n) for k, n in said["axes"].items()}, frozenset(map(int, said["refused"]))
+        return cls(parameters_of(module), axes, refused, counted=bool(said["counted"]))
 
 
 class SizesGuard(Guard):
@@ -108,6 +114,7 @@ class SizesGuard(Guard):
 
     Examples
     --------
+    >>> import torch
     >>> layer = nn.Identity()
     >>> path = (Comparison("n[0]*n[1] > 20", True),)
     >>> guard = SizesGuard(parameters_of(layer), {"input": 2}, path)
@@ -122,7 +129,15 @@ class SizesGuard(Guard):
 
     def __init__(self, names: Sequence[str], axes: Mapping[str, int], path: Sequence[Comparison]) -> None:
         self.names, self.path, self.counts = tuple(names), tuple(path), dict(axes)
+        self.holds = conjunction(self.path)
         self.axes = [(where, axis) for where, ndim in axes.items() for axis in range(ndim)]
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in vars(self).items() if name != "holds"}  # a function, made anew
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(state)
+        self.holds = conjunction(self.path)
 
     @property
     def words(self) -> str:
@@ -130,17 +145,21 @@ class SizesGuard(Guard):
         code = " and ".join(c.code if c.outcome else f"not {c.code}" for c in self.path)
         for k, (where, axis) in reversed(list(enumerate(self.axes))):
             code = code.replace(f"n[{k}]", f"{where}.shape[{axis}]")
-        return code
+        return code if len(code) <= LONGEST else f"... {code[-LONGEST:]}"
 
     def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-        """Look at the sizes, unless they belong to a program that is being traced."""
-        if _is_traced(args, kwargs):
+        """Look at the sizes, unless they belong to a program that is being traced; torch.compile looks at them too."""
+        if is_traced(args, kwargs):
             return
         tensors = tensors_of(self.names, args, kwargs)
-        if any(where not in tensors or axis >= tensors[where].ndim for where, axis in self.axes):
+        about = {k for comparison in self.path for k in comparison.about}
+        there = [where in tensors and axis < tensors[where].ndim for where, axis in self.axes]
+        if not all(there[k] for k in about):
             return
-        sizes = [tensors[where].shape[axis] for where, axis in self.axes]
-        if all(comparison.holds(sizes) for comparison in self.path):
+        sizes = [
+            tensors[where].shape[axis] if known else 0 for (where, axis), known in zip(self.axes, there, strict=True)
+        ]
+        if self.holds(sizes):
             raise InvalidValue(
                 f"{type(module).__name__} was not judged with such sizes ({self.words}), for which its forward does "
                 "something else; give compress example_inputs of such sizes"
@@ -167,6 +186,7 @@ def axes_of(names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, o
 def tensors_of(names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, Tensor]:
     """The tensors among arguments, by where they stand: the names of parameters, given by position or by name.
 
+    >>> import torch
     >>> list(tensors_of(["x", "more"], (torch.ones(1), [torch.ones(1), 2]), {}))
     ['x', 'more[0]']
     """
@@ -184,8 +204,9 @@ def tensors_of(names: Sequence[str], args: Sequence[object], kwargs: Mapping[str
     return found
 
 
-def _is_traced(args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
-    return torch.compiler.is_compiling() or any(isinstance(x, fx.Proxy) for x in (*args, *kwargs.values()))
+def is_traced(args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """Whether torch.fx traces a call: its arguments have neither kinds nor sizes."""
+    return any(isinstance(x, fx.Proxy) for x in (*args, *kwargs.values()))
 
 
 def parameters_of(module: nn.Module) -> list[str]:
@@ -201,32 +222,43 @@ def parameters_of(module: nn.Module) -> list[str]:
 class ModeGuard(Guard):
     """Refuses to run in training mode a model that does something else there than in evaluation mode; a pre-hook.
 
+    Parameters
+    ----------
+    layers : sequence of str
+        The parts, by their paths, whose code asks which mode they are in.
+
     Examples
     --------
+    >>> import torch
     >>> layer = nn.Identity().train()
-    >>> ModeGuard().stand_before(layer)
+    >>> ModeGuard([""]).stand_before(layer)
     >>> layer(torch.ones(1, 2))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
     radnet.errors.InvalidValue: Identity was compressed in evaluation mode, and in training mode its forward does ...
     """
 
+    def __init__(self, layers: Sequence[str]) -> None:
+        self.layers = tuple(layers)
+
     def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Look which mode it is."""
-        if module.training:
+        if any(module.get_submodule(path).training for path in self.layers):
             raise InvalidValue(
                 f"{type(module).__name__} was compressed in evaluation mode, and in training mode its forward does "
                 "something else; call eval(), or compress the original in training mode"
             )
 
     def to_dict(self) -> dict[str, object]:
-        """Nothing."""
-        return {}
+        """Which layers."""
+        return {"layers": list(self.layers)}
 
     @classmethod
     def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> ModeGuard:
         """Made again."""
-        return cls()
+        for path in said["layers"]:
+            module.get_submodule(path)
+        return cls(said["layers"])
 
 
 class NeverRan(Guard):
@@ -241,6 +273,7 @@ class NeverRan(Guard):
 
     Examples
     --------
+    >>> import torch
     >>> layer = nn.Linear(2, 1)
     >>> NeverRan("heads.3").stand_before(layer)
     >>> layer(torch.ones(1, 2))  # doctest: +ELLIPSIS
@@ -267,124 +300,3 @@ class NeverRan(Guard):
     def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> NeverRan:
         """Made again."""
         return cls(str(said["layer"]))
-
-
-class KindsGuard(Guard):
-    """Refuses arguments of another kind than in any call for which a small model was judged; a forward pre-hook.
-
-    None or a tensor, a list or a dictionary, a mask of truth values or of numbers, this word or that: each may be
-    another way through forward, and there are too many to try all of them. The values of numbers and tensors are free.
-
-    Parameters
-    ----------
-    module : nn.Module
-        Whose forward it is.
-    judged : iterable of (args, kwargs)
-        The calls.
-
-    Examples
-    --------
-    >>> layer = nn.Identity()
-    >>> KindsGuard(layer, [((torch.ones(1, 3),), {})]).stand_before(layer)
-    >>> layer([torch.ones(3)])  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    radnet.errors.InvalidValue: Identity was not judged with such arguments (input...
-    """
-
-    def __init__(self, module: nn.Module, judged: Iterable[tuple[Sequence[object], Mapping[str, object]]]) -> None:
-        parameters = list(inspect.signature(module.forward).parameters.values())
-        self.names = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
-        self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        self.judged = frozenset(self._kinds(args, kwargs) for args, kwargs in judged)
-
-    def __call__(self, module: nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-        """Look what kind of arguments there are, unless they belong to a program that is being traced."""
-        if _is_traced(args, kwargs):
-            return
-        if self.knows(args, kwargs):
-            return
-        kinds = self._kinds(args, kwargs)
-        near = min(self.judged, key=lambda known: len(known ^ kinds))
-        other = "; ".join(sorted(f"{where}: {_in_words(kind)}" for where, kind in kinds - near)) or "fewer arguments"
-        raise InvalidValue(
-            f"{type(module).__name__} was not judged with such arguments ({other}), so nothing is known of it there; "
-            "give compress example_inputs of that kind"
-        )
-
-    def to_dict(self) -> dict[str, object]:
-        """The kinds that were judged."""
-        return {"judged": [sorted([where, list(kind)] for where, kind in kinds) for kinds in self.judged]}
-
-    @classmethod
-    def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> KindsGuard:
-        """Made again."""
-        guard = cls(module, [])
-        guard.judged = frozenset(frozenset((str(where), tuple(kind)) for where, kind in k) for k in said["judged"])
-        hash(guard.judged)
-        return guard
-
-    def knows(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
-        """Whether arguments of these kinds were judged."""
-        return self._kinds(args, kwargs) in self.judged
-
-    def _kinds(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Kinds:
-        named = dict(zip((*self.names, *map(str, range(len(args)))), args, strict=False))
-        given = {**self.defaults, **named, **kwargs}
-        order = {name: k for k, name in enumerate(self.names)}
-        return frozenset(_kinds_of(dict(sorted(given.items(), key=lambda item: order.get(item[0], len(order))))))
-
-
-def _kinds_of(given: Mapping[str, object]) -> Iterator[tuple[str, Kind]]:
-    """The kind of each argument, and of each part of one; axes are counted from those of the first tensor.
-
-    A tensor without axes is a number.
-    """
-    todo = list(given.items())[::-1]
-    first: int | None = None
-    while todo:
-        where, value = todo.pop()
-        if isinstance(value, Tensor) and not value.ndim and first is not None and not value.is_complex():
-            yield where, ("a number",)
-        elif isinstance(value, Tensor):
-            first = value.ndim if first is None else first
-            yield where, ("tensor", _numbers(value.dtype), value.ndim - first)
-        elif isinstance(value, Mapping):
-            yield where, (type(value).__name__,)
-            todo += [(f"{where}[{key!r}]", part) for key, part in value.items()]
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            yield where, (type(value).__name__,)
-            todo += [(f"{where}.{f.name}", getattr(value, f.name, None)) for f in dataclasses.fields(value)]
-        elif isinstance(value, list | tuple) and not all(isinstance(x, int | float) for x in value):
-            yield where, (type(value).__name__,)
-            todo += [(f"{where}[{key}]", part) for key, part in enumerate(value)]
-        elif isinstance(value, Enum):
-            yield where, (f"{type(value).__name__}.{value.name}",)
-        elif isinstance(value, bool | str) or value is None:
-            yield where, (value,)
-        elif isinstance(value, int | float):
-            yield where, ("a number",)
-        elif callable(value):
-            yield where, ("callable", getattr(value, "__qualname__", type(value).__qualname__))
-        else:
-            yield where, (type(value).__name__,)
-
-
-def _numbers(dtype: torch.dtype) -> str:
-    if dtype == torch.bool:
-        return "truth values"
-    if dtype.is_complex:
-        return "complex numbers"
-    return "numbers with a point" if dtype.is_floating_point else "whole numbers"
-
-
-def _in_words(kind: Kind) -> str:
-    if kind[0] == "tensor":
-        return f"a tensor of {kind[1]}" + (f" with {kind[2]:+d} axes" if kind[2] else "")
-    return " ".join(map(str, kind))
-
-
-#: by their names in files
-GUARDS: dict[str, type[Guard]] = {
-    kind.__name__: kind for kind in (AxesGuard, SizesGuard, KindsGuard, ModeGuard, NeverRan)
-}

@@ -27,11 +27,12 @@ from ..running import Call, Ran, as_float64, copied, with_same_parameters
 from .bounds.bound import Bound, bound
 from .certifying import certified, explored_chain, run_as_stored
 from .chain import ReducedChain, qr_compress
-from .guards import AxesGuard, Guard, KindsGuard, ModeGuard, NeverRan, SizesGuard, axes_of, parameters_of
+from .guards import AxesGuard, Guard, ModeGuard, NeverRan, SizesGuard, axes_of, parameters_of
 from .judging.certificate import Certificate
-from .judging.code import asks_for_kinds
+from .judging.code import asking_for, asks_for_kinds, names_of
 from .judging.explored import Explored
 from .judging.exploring import Explorer
+from .kinds import KindsGuard
 from .model import ModelCompression
 from .operations.ends import Input
 from .picture import Edge
@@ -53,6 +54,8 @@ from .spaces.ties import conflicts, shared_features, ties_of
 from .surgery import changes, install
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
+#: what code names that asks how many axes a tensor has
+_COUNTING = frozenset({"dim", "ndim", "ndimension"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,13 +137,15 @@ def _guarded(
     shrank = any(space.after < space.before for space in smaller.spaces)
     guards: list[Guard] = []
     limits = list(other_axes)
-    if explored.refused_axes:
-        guards.append(AxesGuard(names, axes_of(names, call.args, call.kwargs), explored.refused_axes))
+    counted = shrank and not _COUNTING.isdisjoint(names_of(original))
+    if explored.refused_axes or counted:
+        axes = axes_of(names, call.args, call.kwargs)
+        guards.append(AxesGuard(names, axes, explored.refused_axes, counted=counted))
     for c, path in explored.refused_sizes if shrank else ():
         guards.append(sizes := SizesGuard(names, axes_of(names, c.args, c.kwargs), path))
         limits.append(f"sizes with {sizes.words}")
     if shrank and explored.refused_training:
-        guards.append(ModeGuard())
+        guards.append(ModeGuard(asking_for(network, "training")))
         limits.append("training mode")
     if shrank and wish.tol is None and not wish.rewrite and asks_for_kinds(original, call.args, call.kwargs):
         judged = [explored.given.call, *(tried.call for tried in explored.others), *explored.ways]

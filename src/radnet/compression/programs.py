@@ -8,9 +8,9 @@ from dataclasses import replace
 from ..errors import InvalidValue
 from ..running import Call, in_mode
 from .folding import fold
-from .guards import KindsGuard
 from .judging.explored import Explored
 from .judging.exploring import Explorer
+from .kinds import KindsGuard
 from .operations import is_registered
 from .program import Operation, Step, Unknown
 from .reasons import Cause, Reason

@@ -230,6 +230,28 @@ def loops(first: Log, second: Log) -> set[str]:
     return {name.removeprefix("module ") for name in a | b if a[name] != b[name] and max(a[name], b[name]) > 1}
 
 
+def grown_by(first: Log, second: Log) -> Counter[str]:
+    """By how much more, or less, of each operation ran the second time.
+
+    >>> grown_by([("aten.mm", ())], [("aten.mm", ()), ("aten.mm", ()), ("aten.relu", ())])
+    Counter({'aten.mm': 1, 'aten.relu': 1})
+    """
+    more = Counter(name for name, _ in second)
+    more.subtract(name for name, _ in first)
+    return Counter({name: count for name, count in more.items() if count})
+
+
+def proportional(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
+    """Whether two counts are multiples of each other.
+
+    >>> proportional({"mm": 4, "add": 2}, {"mm": -6, "add": -3}), proportional({"mm": 4}, {"mm": 2, "relu": 1})
+    (True, False)
+    """
+    if a.keys() != b.keys():
+        return False
+    return all(a[name] * b[other] == b[name] * a[other] for name in a for other in list(a)[:1])
+
+
 def essence(log: Log) -> Counter[str]:
     """How often every operation ran that can do more than move or combine numbers linearly.
 

@@ -20,8 +20,9 @@ from ..checks import is_number, is_whole
 from ..errors import InvalidType, InvalidValue
 from ..reading import FLOATS, Header, Layout, pack, reading, some_of, unpack
 from ..writing import write_atomically
-from .guards import GUARDS, Guard
+from .guards import AxesGuard, Guard, ModeGuard, NeverRan, SizesGuard
 from .judging.certificate import Certificate
+from .kinds import KindsGuard
 from .operations import operation_of_module
 from .replacements import FoldedBatchNorm, RMSRescaling
 
@@ -33,6 +34,10 @@ _REPLACEMENTS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
     "Identity": (nn.Identity, ()),
     "FoldedBatchNorm": (FoldedBatchNorm, ("axes",)),
     "RMSRescaling": (RMSRescaling, ("n", "eps", "dim")),
+}
+
+_GUARDS: dict[str, type[Guard]] = {
+    kind.__name__: kind for kind in (AxesGuard, SizesGuard, KindsGuard, ModeGuard, NeverRan)
 }
 
 
@@ -208,7 +213,7 @@ def _replacement(said: Header) -> nn.Module:
 
 def _guard(path: str | os.PathLike[str], model: nn.Module, said: Header) -> Guard:
     try:
-        return GUARDS[said["guard"]].of_dict(model.get_submodule(said["at"]), said["refuses"])
+        return _GUARDS[said["guard"]].of_dict(model.get_submodule(said["at"]), said["refuses"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidValue(f"{path}: the header is damaged: what the model refuses is not told ({error})") from error
 

@@ -49,10 +49,20 @@ def constants_of(model: nn.Module) -> Constants:
                 words[c] = None
             elif isinstance(c, int | float) and not isinstance(c, bool) and abs(c) < LARGEST:
                 numbers[c] = None
+    for c in _on_modules(model):
+        numbers.setdefault(c, None)
     telling = sorted(words, key=lambda word: " " in word)  # messages of errors last
     return Constants(
         list(dict.fromkeys([*_keys(model), *telling[:MOST_CONSTANTS]])), list(numbers)[:MOST_CONSTANTS], _places(model)
     )
+
+
+def _on_modules(model: nn.Module) -> Iterator[float]:
+    """The first numbers that stand on the user's own modules, and in what they hold."""
+    own = [m for m in model.modules() if is_own(type(m).__module__)]
+    held = (c for m in own for _, value in (*attributes(m), *_class_attributes(type(m))) for c in _flat(value))
+    found = (k for k in held if isinstance(k, int | float) and not isinstance(k, bool) and abs(k) < LARGEST)
+    yield from list(dict.fromkeys(found))[:MOST_ATTRIBUTES]
 
 
 def lengths_in(model: nn.Module) -> list[int]:
@@ -94,9 +104,43 @@ def names_of(model: nn.Module) -> set[str]:
     return {name for function in functions_of(model) for name in names_in(function.__code__)}
 
 
+def asking_for(model: nn.Module, name: str) -> list[str]:
+    """The paths of those of the user's own modules whose methods name something."""
+    found: dict[type, bool] = {}
+    for cls in {cls for m in model.modules() for cls in type(m).__mro__ if is_own(cls.__module__)}:
+        functions = [f for part in vars(cls).values() for f in _unfolded(part)]
+        found[cls] = any(name in names_in(f.__code__) for f in functions)
+    return [path for path, m in model.named_modules() if any(found.get(cls) for cls in type(m).__mro__)]
+
+
+def asks_for_sizes(model: nn.Module) -> bool:
+    """Whether the user's own code may look at the sizes of tensors.
+
+    >>> asks_for_sizes(nn.Linear(2, 1))
+    False
+    """
+    return not _MEASURING.isdisjoint(names_of(model))
+
+
+#: what code names that looks at sizes
+_MEASURING = frozenset({"shape", "size", "numel", "len", "nelement", "nbytes", "stride", "__len__"})
 #: what code names that asks what kind of thing an argument is
 _ASKING = frozenset(
-    {"isinstance", "issubclass", "type", "dtype", "is_floating_point", "is_complex", "callable", "hasattr", "getattr"}
+    [
+        "isinstance",
+        "issubclass",
+        "type",
+        "dtype",
+        "is_floating_point",
+        "is_complex",
+        "callable",
+        "hasattr",
+        "getattr",
+        "is_tensor",
+        "is_dataclass",
+        "ndim",
+        "dim",
+    ]
 )
 
 

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from types import CodeType
 from typing import NamedTuple
@@ -17,7 +17,9 @@ from torch import Tensor
 from ...running import Call
 
 #: the largest size that is tried for an axis; up to which all are; and how many where there are several
-HIGHEST, UP_TO, GRID = 2**24, 4_200, 16
+HIGHEST, UP_TO, GRID = 2**24, 16_400, 16
+#: the largest size that a comparison is tried with
+LARGEST = 2**40
 
 Sizes = tuple[int, ...]  # of all axes of all tensors of a call, in their order
 
@@ -100,6 +102,19 @@ def _is_arithmetic(node: ast.AST) -> bool:
     return not isinstance(node, ast.LShift | ast.MatMult)
 
 
+def conjunction(path: Sequence[Comparison]) -> Callable[[Sequence[int]], bool]:
+    """Whether all of these come out so, as one function of the sizes that torch.compile can look into.
+
+    >>> conjunction([Comparison("n[0] > 4", True), Comparison("n[1] > 4", False)])((5, 3))
+    True
+    """
+    for comparison in path:
+        comparison.check()
+    code = " and ".join(f"({c.code})" if c.outcome else f"not ({c.code})" for c in path) or "True"
+    found: Callable[[Sequence[int]], bool] = eval(f"lambda n: bool({code})", {"math": math})  # noqa: S307
+    return found
+
+
 Path = tuple[Comparison, ...]
 
 
@@ -151,7 +166,7 @@ def solved(path: Path, near: Sizes) -> Sizes | None:
 
 
 def _candidates(now: list[int]) -> Iterator[tuple[int, ...]]:
-    powers = [2**k for k in range(13, HIGHEST.bit_length())]
+    powers = [2**k for k in range(13, LARGEST.bit_length())]
     if len(now) == 1:
         yield from ((k,) for k in (*range(1, UP_TO), *powers))
         return

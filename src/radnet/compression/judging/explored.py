@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ...running import Call, Precision, Ran
-from ..recording import Log
+from ..recording import Log, grown_by, proportional
 from .comparisons import Path
 
 #: calls with loops of other lengths that are judged, each because the lengths of those before do not explain its log
@@ -50,7 +49,7 @@ class Explored:
     logs: list[Log] = field(default_factory=list)  # of the base and of the ways
     layers: frozenset[str] = frozenset()  # the layers with parameters that are called as such
     ran: set[str] = field(default_factory=set)  # those among them, and other modules, that some call has run
-    loop_steps: list[dict[str, int]] = field(default_factory=list)  # what loops of other lengths run more or less of
+    loop_steps: list[Mapping[str, int]] = field(default_factory=list)  # what loops of other lengths run more or less of
 
     def add_way(self, call: Call, log: Log) -> None:
         """Have the model followed with this call as well."""
@@ -68,9 +67,8 @@ class Explored:
 
         Between two lengths of one loop, what is counted in a log differs by a multiple of one and the same step.
         """
-        counts, first = Counter(name for name, _ in log), Counter(name for name, _ in self.logs[0])
-        more = {name: counts[name] - first[name] for name in counts | first if counts[name] != first[name]}
-        if any(_proportional(more, step) for step in self.loop_steps) or len(self.loop_steps) >= MOST_LOOPS:
+        more = grown_by(self.logs[0], log)
+        if any(proportional(more, step) for step in self.loop_steps) or len(self.loop_steps) >= MOST_LOOPS:
             return False
         self.loop_steps.append(more)
         return True
@@ -78,17 +76,6 @@ class Explored:
     def idle(self) -> list[str]:
         """The layers that no call has run."""
         return sorted(self.layers - self.ran)
-
-
-def _proportional(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
-    """Whether two counts are multiples of each other.
-
-    >>> _proportional({"mm": 4, "add": 2}, {"mm": -6, "add": -3}), _proportional({"mm": 4}, {"mm": 2, "relu": 1})
-    (True, False)
-    """
-    if a.keys() != b.keys():
-        return False
-    return all(a[name] * b[other] == b[name] * a[other] for name in a for other in list(a)[:1])
 
 
 def shapes_tried(found: Explored) -> Sequence[str]:

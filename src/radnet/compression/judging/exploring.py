@@ -27,11 +27,11 @@ from ..recording import Log, Outside, Recorder, called, loops, origins, steps_in
 from ..tracing.fx import whole_modules
 from ..trust import has_hooks
 from .asked import SIZES, watching
-from .code import lengths_in
+from .code import asks_for_sizes, lengths_in, names_of
 from .comparisons import resized
 from .explored import Explored, Tried
 from .jumps import Norms, near_jump, norms_of, rows_of
-from .one_function import check_no_chance, check_same_way, differs_in_training
+from .one_function import check_no_chance, check_same_way, check_settings, differs_in_training
 from .options import Outcome, vary
 from .repeating import bit_for_bit, changed_by_calls
 from .sizes import Turns
@@ -49,6 +49,8 @@ PATIENCE = 30.0
 MOST_MADE = 2**26
 #: and one with sizes at which its code is known to turn another way
 TURN_RUN = 2**24
+#: seconds for which such sizes are looked for, along all ways together
+TURNS_PATIENCE = 12.0
 #: while arguments are varied, so many runs' worth of the given call may run; a cheap one counts as one of more rows
 RUNS, FEW_ROWS = 40, 32
 
@@ -94,6 +96,7 @@ class Explorer:
         found = Explored(self.precision, self._few(given), given, layers=self._layers(), ran=called(given.log))
         own = Explorer(self.model, self.generator, Precision(float64=False))
         check_same_way(self.model, own.recorded, found.base, given.log)
+        check_settings(self.model, self.recorded, found.base)
         check_no_chance(self.model, partial(self.precision.run, self.copy, found.base))
         with Outside() as outside, self._seen_by_hooks() as seen:
             log = self.recorded(found.base).log
@@ -112,10 +115,15 @@ class Explorer:
         for other in unusual_inputs(found.base) if exact and not data else ():
             self._try(found, other, keep=bool(other.other_axes))
         if exact and self.model.training:
-            self._try_if_other(found, replace(found.base, what="evaluation mode", training=False))
-        found.refused_training = not self.model.training and differs_in_training(
-            self.model, self.recorded, given._replace(call=found.base)
-        )
+            self._try_evaluation(found)
+        for way in found.ways:
+            check_settings(self.model, self.recorded, way)
+        if exact and not data and asks_for_sizes(self.model):
+            end = time.monotonic() + TURNS_PATIENCE
+            for way in (found.base, *(way for way in found.ways if not way.other_axes)):
+                self._take_turns(found, way, end - time.monotonic())
+        calls = [found.base, *(other.call for other in found.others if not other.call.other_axes), *found.ways]
+        found.refused_training = not self.model.training and differs_in_training(self.model, self.recorded, calls)
         return found
 
     def explore_chain(self, call: Call) -> Explored:
@@ -196,27 +204,29 @@ class Explorer:
                 break
             effort += self._try(found, call, keep=False)
             made += self.made
-        for way in (found.base, *found.ways):
-            self._take_turns(found, way)
 
-    def _take_turns(self, found: Explored, call: Call) -> None:
+    def _take_turns(self, found: Explored, call: Call, patience: float) -> None:
         """Try sizes at which the model's code turns another way; those that cannot be tried are to be refused."""
         each = sum(x.numel() for x in call.tensors) / max(1, self._made_by_row(call) * call.rows)
-        for turn in Turns(self.model, call, self.precision).found():
+        for turn in Turns(self.copy, call, self.precision, patience).found():
             there = None if turn.sizes is None or turn.numbers(call) > TURN_RUN * each else resized(call, turn.sizes)
             if there is None:
                 found.refused_sizes.append((call, turn.path))
             else:
-                self._try(found, there, keep=False)
+                self._try(found, there)
 
-    def _try_if_other(self, found: Explored, call: Call) -> None:
-        """Have a call judged only if it takes another way."""
+    def _try_evaluation(self, found: Explored) -> None:
+        """Follow a model that is given in training mode in evaluation mode too, if it asks which mode it is in."""
+        call = replace(found.base, what="evaluation mode", training=False)
         try:
-            other = self.recorded(call).log not in found.logs
+            tried = self.recorded(call)
         except Exception:
             return
-        if other:
+        if tried.log not in found.logs:
             self._try(found, call)
+        elif "training" in names_of(self.model):
+            found.others.append(tried)
+            found.add_way(call, tried.log)
 
     def _try(self, found: Explored, call: Call, *, keep: bool = True) -> int:
         """Run a call and see whether it takes another way; returns how many operations ran."""

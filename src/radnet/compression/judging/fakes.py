@@ -119,7 +119,7 @@ def _asking() -> type:
             named = {symbol: sympy.Symbol(f"n[{k}]", integer=True) for k, symbol in enumerate(self.values)}
             lost, found = [], []
             for expression, value in self.seen:
-                code = PythonPrinter().doprint(expression.xreplace(named))
+                code = PythonPrinter().doprint(expression.xreplace(named)).replace("torch.sym_float", "float")
                 if value in (sympy.true, sympy.false):
                     found.append((code, bool(value)))
                 else:

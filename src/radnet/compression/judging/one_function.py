@@ -6,7 +6,7 @@ Whether earlier calls change what it gives is in `repeating`.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -19,7 +19,7 @@ from ...running import Call, Context, Ran
 from ..recording import Log, essence
 from .code import names_of
 from .explored import Tried
-from .repeating import bit_for_bit
+from .repeating import bit_for_bit, but_for_rounding
 
 #: operations that drop at random, or normalise by what they see, in training mode
 RANDOM = (
@@ -59,7 +59,7 @@ def _numpys_state() -> tuple[bytes, object]:
 
 
 def check_same_way(model: nn.Module, own: Record, call: Call, log: Log) -> None:
-    """Refuse a model that does something else in float64, with gradients, in inference mode or under autocast.
+    """Refuse a model that runs other operations in float64 than in its own dtype, or with gradients than without.
 
     Parameters
     ----------
@@ -75,11 +75,19 @@ def check_same_way(model: nn.Module, own: Record, call: Call, log: Log) -> None:
         where = "in float64 its forward does something else than in its own dtype"
     elif not _same_operations(partial(own, gradients=True), call, log):
         where = "with gradients its forward does something else than without"
-    for what, under in _asked_for(model, call):
-        if not _same_operations(partial(own, under=under), call, log):
-            where = f"{what} its forward does something else than otherwise"
     if where:
-        raise InvalidValue(f"{type(model).__name__}: {where}, so there are two functions to keep. Nothing was changed")
+        raise _two_functions(model, where)
+
+
+def _two_functions(model: nn.Module, where: str) -> InvalidValue:
+    return InvalidValue(f"{type(model).__name__}: {where}, so there are two functions to keep. Nothing was changed")
+
+
+def check_settings(model: nn.Module, record: Record, call: Call) -> None:
+    """Refuse a model that gives something else under a setting of PyTorch that its code asks for."""
+    for what, options in _asked_for(model, call):
+        if not _same_outputs(partial(record, **options), call, record(call).ran):
+            raise _two_functions(model, f"{what} its forward does something else than otherwise")
 
 
 def _same_operations(own: Record, call: Call, log: Log) -> bool:
@@ -90,28 +98,56 @@ def _same_operations(own: Record, call: Call, log: Log) -> bool:
         return True
 
 
-def _asked_for(model: nn.Module, call: Call) -> Iterator[tuple[str, Context]]:
-    """The settings of PyTorch that the code of a model asks for."""
+def _same_outputs(record: Record, call: Call, plain: Ran) -> bool:
+    """Whether a run gives what another one gave, but for rounding: in float64 nothing is computed in a short dtype."""
+    try:
+        there = record(call).ran.tensors
+    except Exception:  # inference mode does not let everything be done
+        return True
+    before = plain.tensors
+    return there.keys() == before.keys() and all(
+        x.shape == there[name].shape and x.dtype == there[name].dtype and but_for_rounding(x, there[name].detach())
+        for name, x in before.items()
+    )
+
+
+def _asked_for(model: nn.Module, call: Call) -> Iterator[tuple[str, dict[str, Context | bool]]]:
+    """The settings of PyTorch that the code of a model asks for, and how a run is made under them."""
     names = names_of(model)
+    if any(name.startswith(("is_grad", "requires_grad")) for name in names):
+        yield "with gradients", {"gradients": True}
     if any(name.startswith("is_inference") for name in names):
-        yield "in inference mode", torch.inference_mode
+        yield "in inference mode", {"under": torch.inference_mode}
     if any(name.startswith(("is_autocast", "get_autocast")) for name in names):
         device = next((x.device.type for x in call.tensors), "cpu")
-        yield "under autocast", partial(torch.autocast, device, dtype=torch.bfloat16)
+        yield "under autocast", {"under": partial(torch.autocast, device, dtype=torch.bfloat16)}
 
 
-def differs_in_training(model: nn.Module, record: Record, given: Tried) -> bool:
-    """Whether a model that was given in evaluation mode does more in training mode than drop at random."""
+def differs_in_training(model: nn.Module, record: Record, calls: Sequence[Call]) -> bool:
+    """Whether a model that was given in evaluation mode does more in training mode than drop at random.
+
+    Only one whose own code asks for the mode can; if it does not run there, nobody knows.
+    """
+    if "training" not in names_of(model):
+        return False
     dropout = [path for path, m in model.named_modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     dropping = {f"module {path}" for path in dropout}  # in evaluation mode it does nothing, which is not recorded
+    return any(_differs_there(record, call, dropping) for call in calls)
+
+
+def _differs_there(record: Record, call: Call, dropping: Set[str]) -> bool:
     try:
-        there = record(replace(given.call, training=True))
+        given = record(replace(call, training=False))
     except Exception:
-        return False
+        return False  # it does not take such a call
+    try:
+        there = record(replace(call, training=True))
+    except Exception:
+        return True
     if not there.ran.keeps and there.ran.found.keys() != given.ran.found.keys():
         return True
-    if not any(name.startswith(RANDOM) for name, _ in there.log):
-        ran, before = ([name for name, _ in log if name not in dropping] for log in (there.log, given.log))
-        return ran != before
+    ran = {name for name, _ in there.log}
+    if not any(name in dropping or name.startswith(RANDOM) for name in ran):
+        return there.log != given.log
     other = essence(there.log).keys() ^ essence(given.log).keys()
     return any(name not in dropping and not name.startswith(RANDOM) for name in other)

@@ -196,7 +196,7 @@ class _Values:
         elif now is None:
             yield from in_turns(
                 [
-                    iter((True, 1, 0.3)),
+                    iter((True, False, 1, 0.3)),
                     self.inputs(),
                     self._indices(),
                     self._masks(),
@@ -244,6 +244,8 @@ class _Values:
         if x is None:
             return
         most, device = self.indices, self.generator.device
+        if not x.is_floating_point() and x.dtype != torch.bool:
+            yield torch.ones_like(x)  # a mask for such inputs
         for shape in dict.fromkeys([(len(x),), tuple(x.shape[:2]), tuple(x.shape), (len(x), 1), ()]):
             yield torch.randint(most, shape, generator=self.generator, device=device).to(x.device)
 

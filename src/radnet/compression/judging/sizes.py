@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from ...modes import Mode
 from ...running import Call, Precision, run
 from ...surroundings import is_own
 from ...threads import silently
-from ..recording import Log, Recorder, loops
+from ..recording import Log, Recorder, essence, grown_by, loops, proportional
 from ..tracing.fx import whole_modules
 from ..tracing.opaque import as_one_operation
 from .comparisons import HIGHEST, Comparison, Path, Sizes, sizes_of, solved
@@ -34,7 +35,9 @@ from .fakes import Cap, TooLong, World
 #: how many operations a run may have more than the first one
 MORE_OPERATIONS = 500
 #: ways that are looked for, and how long that may take in seconds
-MOST_WAYS, PATIENCE = 32, 20.0
+MOST_WAYS, PATIENCE = 32, 10.0
+#: sizes that are plain numbers are tried in steps of so many doublings
+STRIDE = 2
 
 
 class Turn(NamedTuple):
@@ -55,22 +58,24 @@ class Turns:
     Parameters
     ----------
     model : nn.Module
-        Not changed: a copy of it runs.
+        A copy of the model, in that precision; it runs.
     call : Call
     precision : Precision
-        In which numbers it would run.
+    patience : float
+        Seconds.
     """
 
-    def __init__(self, model: nn.Module, call: Call, precision: Precision) -> None:
-        self.call, self.precision = call, precision
+    def __init__(self, model: nn.Module, call: Call, precision: Precision, patience: float = PATIENCE) -> None:
+        self.copy, self.call, self.precision = model, call, precision
+        self.whole = whole_modules(model)
         self.given = sizes_of(call)
         self.axes = [axis for x in call.tensors for axis in range(x.ndim)]
         self._free: dict[int, bool] = {}  # whether the model accepts that this size alone, or its like, is another
-        self.copy = precision.copy(model)
         with silently():
             self.world = World()
-        self.end = time.monotonic() + PATIENCE
+        self.end = time.monotonic() + patience
         self.lost: set[int] = set()  # axes whose sizes the code has turned into numbers
+        self._step: Counter[str] = Counter()  # how a log grows with a loop
 
     def found(self) -> list[Turn]:
         """The turns; none if the model does not run on fake tensors, where something asks for numbers."""
@@ -85,24 +90,25 @@ class Turns:
 
     def _first_path(self) -> Path:
         """The comparisons with the given sizes; all are lost if forward does not take symbols for numbers."""
+        path: Path = ()
         with suppress(Exception):
             path = self._path(self.given)
-            if [name for name, _ in self.symbolic_log] == [name for name, _ in self.first]:
+            if essence(self.symbolic_log) == essence(self.first):
                 return path
         self.lost |= set(range(len(self.given)))
-        return ()
+        return path
 
     def _other_paths(self, first: Path) -> Iterator[Turn]:
         """Every path is followed to its end, and left at each comparison that nobody has seen come out otherwise."""
         todo: list[Path] = [_left(first, k) for k in range(len(first))][::-1]
         known = {first[: k + 1] for k in range(len(first))}
-        for _ in range(MOST_WAYS):
-            if not todo or time.monotonic() > self.end:
-                break
+        tried = 0
+        while todo and tried < MOST_WAYS and time.monotonic() < self.end:
             path = todo.pop()
-            if path in known or self._can_only_be_otherwise(path[-1]):
+            if path in known or self._can_only_be_otherwise(path[-1]) or self._contradicts_itself(path):
                 continue
             known.add(path)
+            tried += 1
             there = self._tried(path)
             if there is None:
                 yield Turn(path, None)
@@ -112,8 +118,14 @@ class Turns:
                 if there.other:
                     yield Turn(there.taken, there.sizes)
         for path in todo:  # nobody has looked there
-            if path not in known and not self._can_only_be_otherwise(path[-1]):
+            if path not in known and not (self._can_only_be_otherwise(path[-1]) or self._contradicts_itself(path)):
                 yield Turn(path, None)
+
+    def _contradicts_itself(self, path: Path) -> bool:
+        """Whether there are no such sizes, surely: comparisons of one size, and no remainders, which go on for ever."""
+        one = len({k for comparison in path for k in comparison.about}) == 1
+        plain = not any(sign in comparison.code for comparison in path for sign in ("%", "//"))
+        return one and plain and solved(path, self.given) is None
 
     def _tried(self, path: Path) -> _There | None:
         """What happens with sizes for which these comparisons come out so; None if that cannot be told."""
@@ -122,11 +134,15 @@ class Turns:
             if not all(comparison.holds(several) for comparison in path):
                 continue
             try:
-                return _There(several, self._path(several), self._is_other(several))
+                other = self._log(several) != self.first
             except _Refused:
                 return _There(several, None, False)
-            except Exception:  # noqa: S112  # these do not go together, or numbers are asked for
+            except Exception:  # noqa: S112  # these do not go together
                 continue
+            try:
+                return _There(several, self._path(several), other)
+            except Exception:  # an operation does not take symbols: what comes after it is not known
+                return _There(several, path, other)
         return None
 
     def _can_only_be_otherwise(self, comparison: Comparison) -> bool:
@@ -135,7 +151,9 @@ class Turns:
 
     def _may_change(self, k: int) -> bool:
         if k not in self._free:
-            self._free[k] = any(map(self._runs, self._together(self._with([k], self.given[k] + 1))))
+            n = self.given[k]
+            others = (self._with([k], m) for m in (n + 1, 2 * n, 3 * n, n - 1, n + 2, n + 8, 4 * n) if m > 0)
+            self._free[k] = any(self._runs(several) for sizes in others for several in self._together(sizes))
         return self._free[k]
 
     def _runs(self, sizes: Sizes) -> bool:
@@ -153,10 +171,12 @@ class Turns:
         recorder = Recorder(self.copy)
         self.symbolic_log = recorder.log
         with self.world.inside:
-            self._run(self.world.symbolic, sizes, (recorder,), recorder.whole(whole_modules(self.copy)))
+            self._run(self.world.symbolic, sizes, (recorder,), recorder.whole(self.whole))
         lost, found = self.world.asked.told()
+        path = tuple(dict.fromkeys(Comparison(code, outcome) for code, outcome in found))
+        lost += " ".join(comparison.code for comparison in path if not comparison.holds(sizes))  # they cannot be made
         self.lost |= {k for k in range(len(sizes)) if f"n[{k}]" in lost}
-        return tuple(dict.fromkeys(Comparison(code, outcome) for code, outcome in found))
+        return tuple(comparison for comparison in path if comparison.holds(sizes))
 
     # --- by numbers
 
@@ -165,17 +185,17 @@ class Turns:
         free = sorted(k for k in self.lost if self._may_change(k))
         for axes in [[k] for k in free] + ([free] if len(free) > 1 else []):
             last = 1
-            for exponent in range(1, HIGHEST.bit_length()):
+            for size in (2**exponent for exponent in range(1, HIGHEST.bit_length(), STRIDE)):
                 if time.monotonic() > self.end:
                     return
                 try:
-                    there = self._at(axes, 2**exponent)
+                    there = self._at(axes, size)
                 except TooLong:
                     break
                 if there is not None and there.other:
                     yield self._between(axes, last, there)
                     break
-                last = 2**exponent
+                last = size
 
     def _between(self, axes: list[int], low: int, found: _There) -> Turn:
         """The smallest size above ``low`` from which on, as far as halving tells, the other way is taken."""
@@ -207,7 +227,10 @@ class Turns:
         return tuple(size if k in axes else n for k, n in enumerate(self.given))
 
     def _together(self, sizes: Sizes) -> Iterator[Sizes]:
-        """The sizes; and with sizes of other tensors changed along that were the same, at the same axis, anywhere."""
+        """The sizes; and with sizes of other tensors changed along.
+
+        Those that were the same, at the same axis or anywhere; and those at the same axis, by as much.
+        """
         yield sizes
         changed = {k: n for k, n in enumerate(sizes) if n != self.given[k]}
         for same_axis in (True, False):
@@ -218,20 +241,30 @@ class Turns:
                         along[i] = n
             if tuple(along) != sizes:
                 yield tuple(along)
+        more = {self.axes[k]: n - self.given[k] for k, n in changed.items()}
+        along = [n + (0 if k in changed else more.get(self.axes[k], 0)) for k, n in enumerate(sizes)]
+        if tuple(along) != sizes and min(along) > 0:
+            yield tuple(along)
 
     # --- runs
 
     def _is_other(self, sizes: Sizes) -> bool:
-        """Whether another way is taken; a loop that is only longer is none."""
+        """Whether another way is taken; a loop that is only longer is none, if all of the log grows with it."""
         log = self._log(sizes)
+        if log == self.first:
+            return False
         only_longer = {name for name, _ in log} <= {name for name, _ in self.first}
-        return log != self.first and not (loops(self.first, log) and only_longer)
+        if not (loops(self.first, log) and only_longer):
+            return True
+        grown = grown_by(self.first, log)
+        self._step = self._step or grown
+        return not proportional(grown, self._step)
 
     def _log(self, sizes: Sizes) -> Log:
         """What runs with these sizes."""
         recorder = Recorder(self.copy)
         most = MORE_OPERATIONS + len(getattr(self, "first", ()))
-        self._run(self.world.static, sizes, (Cap(most), recorder), recorder.whole(whole_modules(self.copy)))
+        self._run(self.world.static, sizes, (Cap(most), recorder), recorder.whole(self.whole))
         return recorder.log
 
     def _run(
