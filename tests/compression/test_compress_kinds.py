@@ -388,3 +388,141 @@ def test_guards_look_at_compiled_calls_too():
     torch.testing.assert_close(compiled(X), small(X))
     with pytest.raises(Exception, match="was not judged with such arguments"):
         torch.compile(small, backend="eager")(X, "word")
+
+
+# --- the same operations, other operands: what a fresh attack found
+
+
+class Leak(Base):
+    """The first entries of what is hidden where `turns` says so, of the input otherwise."""
+
+    def forward(self, x, y=None):
+        h = self.hidden(x)
+        return self.c(h) + (h if self.turns(x, y) else x)[..., :1]
+
+
+class WhileTraining(Leak):
+    def turns(self, x, y):
+        return self.training
+
+
+class WithTargets(Leak):
+    def turns(self, x, y):
+        if self.training and y is None:
+            raise ValueError("targets needed")
+        return self.training
+
+
+class OnlyWithTargets(Leak):
+    def turns(self, x, y):
+        return self.training and y is not None
+
+
+class Inner(nn.Module):
+    def forward(self, h, x):
+        return (h if self.training else x)[..., :1]
+
+
+class OnlyAPart(Base):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x, y=None):
+        h = self.hidden(x)
+        return self.c(h) + self.inner(h, x)
+
+
+@pytest.mark.parametrize("model", [WhileTraining, WithTargets, OnlyWithTargets, OnlyAPart])
+def test_training_mode_is_refused_whatever_it_does_there(model):
+    original = model().eval()
+    c = radnet.compress(original, X)
+    assert (c.network.a.out_features, c.certificate.limits) == (5, ("training mode",))
+    small = c.network
+    (small.inner if model is OnlyAPart else small).train()
+    with pytest.raises(radnet.errors.InvalidValue, match="in training mode its forward does something else"):
+        small(X, X)
+
+
+def test_a_model_given_in_training_mode_is_followed_in_evaluation_mode_at_other_sizes_too():
+    class Longer(Leak):
+        def turns(self, x, y):
+            return not self.training and x.shape[0] > 600
+
+    original = Longer().train()
+    small = radnet.compress(original, X).network
+    x = normal(601, 4).float()
+    try:
+        found = small.eval()(x)
+    except radnet.errors.InvalidValue:
+        return
+    torch.testing.assert_close(found, original.eval()(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("asks", "said"),
+    [
+        (lambda x: torch.is_grad_enabled(), "with gradients"),
+        (lambda x: x.requires_grad, "with gradients"),
+        (lambda x: torch.is_inference_mode_enabled(), "in inference mode"),
+        (lambda x: torch.is_autocast_enabled("cpu"), "under autocast"),
+    ],
+)
+@pytest.mark.parametrize("optional", [False, True])
+def test_settings_are_judged_by_what_comes_out_along_every_way(asks, said, optional):
+    class Asks(Leak):
+        def turns(self, x, y):
+            return asks(x) and (y is not None or not optional)
+
+    with pytest.raises(radnet.errors.InvalidValue, match=f"{said} its forward does something else"):
+        radnet.compress(Asks().eval(), X)
+
+
+class AfterSteps(Base):
+    def __init__(self):
+        super().__init__()
+        self.warmup, self.limits = 1000, {"low": 1.5, "high": 80.0}
+
+    def forward(self, x, step=5, sigma=1.0):
+        h = self.hidden(x)
+        return self.c(h) + (h if step > self.warmup or sigma > self.limits["high"] else x)[..., :1]
+
+
+class AtMilestones(Base):
+    milestones = frozenset({700, 2000})
+
+    def forward(self, x, step=5):
+        h = self.hidden(x)
+        return self.c(h) + (h if step in self.milestones else x)[..., :1]
+
+
+@pytest.mark.parametrize(
+    ("model", "call"), [(AfterSteps, (X, 1001)), (AfterSteps, (X, 5, 90.0)), (AtMilestones, (X, 700))]
+)
+def test_numbers_are_compared_with_those_on_modules(model, call):
+    original = model().eval()
+    small = radnet.compress(original, X).network
+    torch.testing.assert_close(small(*call), original(*call), rtol=1e-4, atol=1e-5)
+
+
+def test_axes_that_forward_counts_are_refused_where_nobody_looked():
+    class Counts(Base):
+        def forward(self, x):
+            h = self.hidden(x)
+            return self.c(h.relu() if x.dim() == 5 else h)
+
+    small = radnet.compress(Counts().eval(), X).network
+    with pytest.raises(radnet.errors.InvalidValue, match="was compressed for inputs of 2 axes and got 5"):
+        small(normal(2, 2, 2, 2, 4).float())
+
+
+def test_numbers_of_numpy_and_sequences_of_numbers_are_of_one_kind():
+    class Sized(Base):
+        def forward(self, x, k=2, size=(1, 2)):
+            return self.c(self.hidden(x)) * k + size[0]
+
+    original = Sized().eval()
+    small = radnet.compress(original, X).network
+    assert small.a.out_features == 5
+    for call in ((X, np.int64(3)), (X, 2, [3, 4]), (X, 2, torch.Size([3, 4])), (X, 2.5)):
+        torch.testing.assert_close(small(*call), original(*call), rtol=1e-4, atol=1e-5)

@@ -239,3 +239,166 @@ def test_what_is_no_comparison_of_sizes_is_not_run(code):
 def test_comparisons_of_sizes_are_made(code, n):
     assert Comparison(code, True).holds(n)
     assert not Comparison(code, True).otherwise.holds(n)
+
+
+# --- a branch that adds h itself or the input: the same operations, other operands
+
+
+class Leak(nn.Module):
+    """The first entries of what is hidden where `turns` says so, of the input otherwise."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.rho, self.c = nn.Linear(4, WIDE), radnet.Squash(), nn.Linear(WIDE, 4)
+
+    def forward(self, x, *more):
+        h = self.rho(self.a(x))
+        return self.c(self.between(h, *more)) + (h if self.turns(x) else x)[..., :1]
+
+    def between(self, h, *more):
+        return h
+
+
+class Multiples(Leak):
+    def between(self, h):
+        B, T, _ = h.shape
+        return h.view(B, T // 3, 3, WIDE).flatten(1, 2)
+
+    def turns(self, x):
+        return x.shape[1] > 600
+
+
+class InASet(Leak):
+    def turns(self, x):
+        return x.shape[1] in {320, 640}
+
+
+class InADictionary(Leak):
+    def turns(self, x):
+        return {320: True}.get(x.shape[1], False)
+
+
+class Caught(Leak):
+    def turns(self, x):
+        try:
+            return bool(x.shape[1] > 600)
+        except Exception:
+            return False
+
+
+class Chunked(Leak):
+    def between(self, h):
+        return torch.cat([h[:, k : k + 300] * 1.0 for k in range(0, h.shape[1], 300)], 1)
+
+    def turns(self, x):
+        return x.shape[1] > 600
+
+
+class Unsqueezed(Leak):
+    def between(self, h):
+        return h + 0 * h[:, None].mean(1)
+
+    def turns(self, x):
+        return 600 < x.shape[1] < 700
+
+
+class Rooted(Leak):
+    def turns(self, x):
+        return x.shape[1] ** 0.5 > 24.5
+
+
+class Resized(Leak):
+    def between(self, h):
+        halves = nn.functional.interpolate(h.mT, size=(h.shape[1] // 2 + 1,))
+        return h + halves.mean(-1).unsqueeze(1)
+
+    def turns(self, x):
+        return x.shape[1] > 600
+
+
+@pytest.mark.parametrize("make", [Multiples, InASet, InADictionary, Caught, Chunked, Unsqueezed, Rooted, Resized])
+@pytest.mark.parametrize("length", [9, 320, 603, 639, 640, 900])
+def test_a_turn_that_hides_is_found_or_refused(make, length):
+    original = make().eval()
+    small = _small(make)
+    x = normal(2, length, 4).float()
+    try:
+        expected = original.load_state_dict(_original(make).state_dict()) and original(x)
+    except RuntimeError:
+        return  # it does not take this length
+    try:
+        found = small(x)
+    except radnet.RadNetError as error:
+        assert "was not judged with such sizes" in str(error)  # noqa: PT017
+        assert length > 300
+    else:
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+MADE = {}
+
+
+def _original(make):
+    if make not in MADE:
+        model = make().eval()
+        MADE[make] = model, radnet.compress(model, normal(4, 6, 4).float()).network
+    return MADE[make][0]
+
+
+def _small(make):
+    _original(make)
+    return MADE[make][1]
+
+
+def test_inputs_whose_sizes_differ_by_one_are_resized_together():
+    class Shifted(Leak):
+        def between(self, h, y):
+            return h + self.rho(self.a(y))[:, 1:]
+
+        def turns(self, x):
+            return x.shape[1] > 600
+
+    original = Shifted().eval()
+    small = radnet.compress(original, (normal(4, 6, 4).float(), normal(4, 7, 4).float())).network
+    x, y = normal(2, 601, 4).float(), normal(2, 602, 4).float()
+    torch.testing.assert_close(small(x, y), original(x, y), rtol=1e-4, atol=1e-5)
+
+
+def test_a_guard_needs_only_the_tensors_that_it_is_about(monkeypatch):
+    monkeypatch.setattr(exploring, "TURN_RUN", 0)
+
+    class Masked(Base):
+        def forward(self, x, mask=None):
+            h = self.rho(self.a(x))
+            y = self.c(h.relu() if x.shape[0] * x.shape[1] > 20_000 else h)
+            return y if mask is None else y * mask.unsqueeze(-1)
+
+    original = Masked().eval()
+    small = radnet.compress(original, (X, torch.ones(4, 6))).network
+    for call in ((normal(2, 10_001, 4).float(),), (normal(2, 10_001, 4).float(), torch.ones(2, 10_001))):
+        with pytest.raises(radnet.errors.InvalidValue, match="was not judged with such sizes"):
+            small(*call)
+
+
+def test_many_buckets_do_not_make_sizes_impossible():
+    class Buckets(Base):
+        def __init__(self):
+            super().__init__()
+            self.bounds = (3, 10, 17, 24, 31)
+
+        def forward(self, x):
+            k = sum(int(x.shape[1] > bound) for bound in self.bounds)
+            return self.c(self.rho(self.a(x))) * (1 + k)
+
+    original = Buckets().eval()
+    c = radnet.compress(original, X)
+    for length in (2, 8, 20, 40):
+        same(original, c.network, normal(2, length, 4).float())
+    assert c.network.a.out_features == SMALL
+
+
+def test_what_is_refused_is_told_shortly():
+    from radnet.compression.guards import LONGEST, SizesGuard
+
+    guard = SizesGuard(["x"], {"x": 2}, [Comparison(f"n[0] > {k}", True) for k in range(200)])
+    assert len(guard.words) < LONGEST + 10

@@ -96,7 +96,6 @@ class Explorer:
         found = Explored(self.precision, self._few(given), given, layers=self._layers(), ran=called(given.log))
         own = Explorer(self.model, self.generator, Precision(float64=False))
         check_same_way(self.model, own.recorded, found.base, given.log)
-        check_settings(self.model, self.recorded, found.base)
         check_no_chance(self.model, partial(self.precision.run, self.copy, found.base))
         with Outside() as outside, self._seen_by_hooks() as seen:
             log = self.recorded(found.base).log
@@ -116,8 +115,7 @@ class Explorer:
             self._try(found, other, keep=bool(other.other_axes))
         if exact and self.model.training:
             self._try_evaluation(found)
-        for way in found.ways:
-            check_settings(self.model, self.recorded, way)
+        check_settings(self.model, self.recorded, [found.base, *(tried.call for tried in found.others)])
         if exact and not data and asks_for_sizes(self.model):
             end = time.monotonic() + TURNS_PATIENCE
             for way in (found.base, *(way for way in found.ways if not way.other_axes)):

@@ -83,11 +83,12 @@ def _two_functions(model: nn.Module, where: str) -> InvalidValue:
     return InvalidValue(f"{type(model).__name__}: {where}, so there are two functions to keep. Nothing was changed")
 
 
-def check_settings(model: nn.Module, record: Record, call: Call) -> None:
-    """Refuse a model that gives something else under a setting of PyTorch that its code asks for."""
-    for what, options in _asked_for(model, call):
-        if not _same_outputs(partial(record, **options), call, record(call).ran):
-            raise _two_functions(model, f"{what} its forward does something else than otherwise")
+def check_settings(model: nn.Module, record: Record, calls: Sequence[Call]) -> None:
+    """Refuse a model that gives something else under a setting of PyTorch that its code asks for, along any way."""
+    for what, options in _asked_for(model, calls[0]):
+        for call in calls:
+            if not _same_outputs(partial(record, **options), call, record(call).ran):
+                raise _two_functions(model, f"{what} its forward does something else than otherwise")
 
 
 def _same_operations(own: Record, call: Call, log: Log) -> bool:
