@@ -51,6 +51,8 @@ MOST_MADE = 2**26
 TURN_RUN = 2**24
 #: seconds for which such sizes are looked for, along all ways together
 TURNS_PATIENCE = 12.0
+#: weights of a chain that is judged on half as many other rows as were given; a larger one on an eighth
+SMALL_CHAIN = 2**17
 #: while arguments are varied, so many runs' worth of the given call may run; a cheap one counts as one of more rows
 RUNS, FEW_ROWS = 40, 32
 
@@ -131,7 +133,9 @@ class Explorer:
         """
         given = self._first(call)
         found = Explored(self.precision, call, given, layers=self._layers(), ran=called(given.log), logs=[given.log])
-        for other in other_inputs(call, self.generator, rows=max(1, call.rows // 8)):
+        weights = sum(p.numel() for p in self.model.parameters())
+        share = 2 if weights <= SMALL_CHAIN else 8
+        for other in other_inputs(call, self.generator, rows=max(1, call.rows // share)):
             self._try(found, other)
         return found
 
