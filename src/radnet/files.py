@@ -27,6 +27,7 @@ from .reading import (
     layouts,
     open_tensors,
     pack,
+    parse_json,
     read_tensors,
     reading,
     some_of,
@@ -167,6 +168,13 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
         for name, value in own.items():
             check_fits(state[name], value, f"{path}: {name}")
         model.load_state_dict(state)
+
+
+def header_of(path: str | os.PathLike[str], key: str) -> Header:
+    """The JSON under a key of a file of ours, of which nothing has been checked but that it is JSON."""
+    with reading(path), open_tensors(path) as file:
+        found = parse_json((file.metadata() or {}).get(key, "{}"), f"{path}: the header")
+        return found if isinstance(found, dict) else {}
 
 
 # --- activations

@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__
 from ..errors import RadNetError, TrialFailed, printable
-from . import approximate, bench, inspect, reproduce, verify
+from . import approximate, bench, compress, inspect, reproduce, verify
 
 __all__ = ["app", "main"]
 
@@ -43,6 +43,7 @@ def _root(
 
 
 app.command()(inspect.inspect)
+app.command()(compress.compress)
 app.command()(reproduce.reproduce)
 app.command()(approximate.approximate)
 app.command()(verify.verify)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..approximation.domains import Ball, Box, Domain, Points
 from ..approximation.targets import LocalBound
@@ -26,6 +26,14 @@ def parse_dtype(text: str) -> torch.dtype:
     if text not in names:
         raise InvalidValue(f"--dtype {text}: expected float64 or float32")
     return names[text]
+
+
+def input_rows(path: str | None, model: nn.Module) -> Tensor | None:
+    """The rows of a file in the dtype of a model; None if no file is given."""
+    if path is None:
+        return None
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
+    return torch.tensor(read_rows(path)).to(dtype)
 
 
 def parse_domain(box: str | None, ball: str | None, points: str | None) -> Domain:

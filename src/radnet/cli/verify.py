@@ -20,6 +20,10 @@ _MOST_ROWS = 10**7
 def verify(
     file: Annotated[str, typer.Argument(help="A network, or an approximation, whose certificate is measured again.")],
     other: Annotated[str | None, typer.Argument(help="The network that is to be the same function.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="MODULE:FACTORY that makes the models whose tensors the files hold; it runs its code."),
+    ] = None,
     function: Annotated[
         str | None,
         typer.Option(help="f of an approximation: a formula, or MODULE:FUNCTION; by default the formula in the file."),
@@ -45,7 +49,7 @@ def verify(
         if other is None:
             verdict = _recheck(file, function, formula_only, seed)
         else:
-            verdict = _compare(file, other, inputs, rows, seed or 0)
+            verdict = _compare(file, other, model, inputs, rows, seed or 0)
     print_json(verdict.data) if as_json else typer.echo(verdict.text)
     end_unless(verdict.holds)
 
@@ -62,7 +66,7 @@ def _recheck(file: str, function: str | None, formula_only: bool, seed: int | No
     """The certificate of an approximation, measured again: against f if it is given or in the file."""
     from ..reading import key_of
 
-    if key_of(file) == "radnet":
+    if key_of(file) in ("radnet", "radnet-model"):
         raise InvalidValue(f"{file}: holds a network; give the one it is to be compared with too")
     from ..approximation import load
     from .arguments import parse_f
@@ -72,18 +76,21 @@ def _recheck(file: str, function: str | None, formula_only: bool, seed: int | No
     return _Verdict(found.holds, found.report(), dataclasses.asdict(found))
 
 
-def _compare(file: str, other: str, inputs: str | None, rows: int, seed: int) -> _Verdict:
+def _compare(file: str, other: str, factory: str | None, inputs: str | None, rows: int, seed: int) -> _Verdict:
     """Two networks, on the rows of a file or on normal ones."""
     import torch
 
-    from ..arrays import read_rows
-    from ..files import load
+    from ..network import RadNet
     from ..verification import verify
+    from .arguments import input_rows
+    from .models import model_of
 
-    a, b = load(file), load(other)
-    if inputs is None:
+    a, b = model_of(file, factory), model_of(other, factory)
+    x = input_rows(inputs, a)
+    if x is None:
+        if not isinstance(a, RadNet):
+            raise InvalidValue(f"{file}: a {type(a).__name__} does not say how large its inputs are; give --inputs")
         x = torch.randn(rows, a.widths[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    else:
-        x = torch.tensor(read_rows(inputs))
-    certificate = verify(a, b, x.to(a.weights[0].dtype))
+        x = x.to(a.weights[0].dtype)
+    certificate = verify(a, b, x)
     return _Verdict(certificate.lossless, str(certificate), certificate.to_dict())

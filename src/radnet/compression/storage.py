@@ -320,6 +320,8 @@ def _check_modules(path: str | os.PathLike[str], model: nn.Module, header: Heade
     """The classes of the parts; gives the prefixes of those that are replaced."""
     own = {p: _class_name(m) for p, m in model.named_modules(remove_duplicate=False)}
     said = {p: entry["class"] for p, entry in header["modules"].items()}
+    if said.get("", own[""]).rpartition(".")[2] != own[""].rpartition(".")[2]:  # modules move from file to file
+        raise InvalidValue(f"{path}: it holds a {said['']}, not a {own['']}")
     gone = tuple(f"{p}." for p in said if p in own and own[p] != said[p] and said[p] in _REPLACEMENTS)
     odd = {p for p in own.keys() ^ said.keys() if not p.startswith(gone)} if gone else own.keys() ^ said.keys()
     if odd:
@@ -327,8 +329,6 @@ def _check_modules(path: str | os.PathLike[str], model: nn.Module, header: Heade
     for p, name in said.items():
         if p and own[p] != name and name not in _REPLACEMENTS:
             raise InvalidValue(f"{path}: {p} is a {name}; in the model it is a {own[p]}")
-    if said.get("", own[""]).rpartition(".")[2] != own[""].rpartition(".")[2]:
-        raise InvalidValue(f"{path}: it holds a {said['']}, not a {own['']}")
     return gone
 
 

@@ -1,0 +1,62 @@
+"""`radnet compress`: the same function with smaller layers, from a file to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import InvalidValue
+from .options import Json, Quiet
+from .output import print_json
+from .progress import working
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def compress(
+    source: Annotated[str, typer.Argument(metavar="IN", help="A network, or the tensors of a model (.safetensors).")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write the small one.")],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="MODULE:FACTORY that makes the model whose tensors IN holds; it is imported, also from the current "
+            "folder, and so runs its code."
+        ),
+    ] = None,
+    inputs: Annotated[
+        str | None, typer.Option(help="A .npy or .csv file with one input a row, on which equality is measured.")
+    ] = None,
+    tol: Annotated[
+        float | None, typer.Option(help="Leave out directions below this share of the largest; not lossless.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """The same function with smaller layers; nothing is written unless it was found to be the same."""
+    if Path(out).exists() and not force:
+        raise InvalidValue(f"{out} exists; use --force to overwrite it")
+    with working(f"compressing {source}", quiet):
+        from ..compression import compress as compress_model
+        from .arguments import input_rows
+        from .models import model_of
+
+        original = model_of(source, model, fresh=True)
+        c = compress_model(original, input_rows(inputs, original), tol=tol)
+        c.save(out)
+    if as_json:
+        print_json({**_sizes(original, c.network), "certificate": c.certificate.to_dict(), "file": out})
+    else:
+        typer.echo(c.report())
+
+
+def _sizes(before: nn.Module, after: nn.Module) -> dict[str, object]:
+    from ..compression.model import parameters, stored_bytes
+
+    return {
+        "parameters": [parameters(before), parameters(after)],
+        "bytes": [stored_bytes(before), stored_bytes(after)],
+    }
