@@ -301,7 +301,7 @@ def forward(
     if is_ordinary(r):
         y = a * (h(less_shift(r, shift)) / r)
         return y if y.dtype == v.dtype else y.to(v.dtype), r, Norms.ORDINARY
-    safe = ordinary_but_for_zeros(a, r)
+    safe = None if kernels.is_watched() else ordinary_but_for_zeros(a, r)  # who looks on sees one form of two
     if safe is not None:
         factor = torch.where(r == 0, torch.zeros_like(r), h(less_shift(safe, shift)) / safe)
         return (a * factor).to(v.dtype), r, Norms.SOME_ZERO

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from types import CodeType
@@ -54,7 +55,7 @@ class Comparison(NamedTuple):
     @property
     def about(self) -> list[int]:
         """The axes that it is about."""
-        return [k for k in range(self.code.count("[") * 100) if f"n[{k}]" in self.code]
+        return sorted({int(k) for k in re.findall(r"n\[(\d+)\]", self.code)})
 
 
 _FUNCTIONS = {"min": min, "max": max, "abs": abs, "round": round, "float": float, "int": int}
