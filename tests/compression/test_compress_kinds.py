@@ -413,6 +413,17 @@ class WithTargets(Leak):
         return self.training
 
 
+class Target:
+    """What nobody thinks of giving."""
+
+
+class WithOwnTargets(Leak):
+    def turns(self, x, y):
+        if self.training and not isinstance(y, Target):
+            raise ValueError("targets needed")
+        return self.training
+
+
 class OnlyWithTargets(Leak):
     def turns(self, x, y):
         return self.training and y is not None
@@ -433,7 +444,7 @@ class OnlyAPart(Base):
         return self.c(h) + self.inner(h, x)
 
 
-@pytest.mark.parametrize("model", [WhileTraining, WithTargets, OnlyWithTargets, OnlyAPart])
+@pytest.mark.parametrize("model", [WhileTraining, WithTargets, WithOwnTargets, OnlyWithTargets, OnlyAPart])
 def test_training_mode_is_refused_whatever_it_does_there(model):
     original = model().eval()
     c = radnet.compress(original, X)

@@ -173,7 +173,9 @@ def test_what_pytorch_compares_inside_its_functions_is_no_turn():
             y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             return y.transpose(1, 2).reshape(B, T, -1)
 
-    assert Turns(Precision().copy(Attention()), Call((X,)), Precision()).found() == []
+    turns = Turns(Precision().copy(Attention()), Call((X,)), Precision())
+    assert turns.found() == []
+    assert turns._path(turns.given) == ()
 
 
 def test_a_loop_over_a_length_is_no_turn_and_a_turn_inside_one_is():
@@ -402,3 +404,18 @@ def test_what_is_refused_is_told_shortly():
 
     guard = SizesGuard(["x"], {"x": 2}, [Comparison(f"n[0] > {k}", True) for k in range(200)])
     assert len(guard.words) < LONGEST + 10
+
+
+def test_a_guard_looks_at_its_own_tensors_whatever_else_is_there():
+    from radnet.compression.guards import SizesGuard
+
+    guard = SizesGuard(["x", "mask"], {"x": 2, "mask": 1}, [Comparison("n[1] > 4", True)])
+    for args, kwargs in (
+        ((torch.ones(1, 5),), {}),
+        ((), {"x": torch.ones(1, 5)}),
+        ((torch.ones(1, 5), torch.ones(1)), {}),
+    ):
+        with pytest.raises(radnet.errors.InvalidValue, match=r"x.shape\[1\] > 4"):
+            guard(nn.Identity(), args, kwargs)
+    guard(nn.Identity(), (torch.ones(1, 4),), {})
+    guard(nn.Identity(), (torch.ones(5),), {})
