@@ -194,7 +194,7 @@ def test_a_loop_over_a_length_is_no_turn_and_a_turn_inside_one_is():
 
     assert Turns(Precision().copy(Recurrent(10**9)), Call((X,)), Precision()).found() == []
     turns = Turns(Precision().copy(Recurrent(19)), Call((X,)), Precision()).found()
-    assert turns[0].sizes == (4, 21, 4)
+    assert turns[0].examples == ((4, 21, 4),)
 
 
 @pytest.mark.parametrize(
@@ -419,3 +419,33 @@ def test_a_guard_looks_at_its_own_tensors_whatever_else_is_there():
             guard(nn.Identity(), args, kwargs)
     guard(nn.Identity(), (torch.ones(1, 4),), {})
     guard(nn.Identity(), (torch.ones(5),), {})
+
+
+def test_what_was_tried_is_not_refused_because_another_way_leads_back_to_it():
+    class Short(Base):
+        def forward(self, x):
+            h = self.rho(self.a(x))
+            return self.c(h) + (h if x.shape[1] > 6 else x)[..., :1]
+
+    original = Short().eval()
+    c = radnet.compress(original, X)
+    assert c.certificate.limits == ()
+    for length in (3, 6, 7, 30):
+        same(original, c.network, normal(2, length, 4).float())
+
+
+def test_sizes_that_only_tensors_with_numbers_take_are_tried_with_numbers():
+    class Picks(Base):
+        def forward(self, x):
+            h = self.rho(self.a(x))
+            h = h[:, torch.arange(x.shape[1])[torch.ones(x.shape[1]) > 0]]  # how many there are, numbers tell
+            return self.c(h.relu() if x.shape[0] > 5_000 else h)
+
+    original = Picks().eval()
+    c = radnet.compress(original, X)
+    try:
+        found = c.network(normal(5_001, 2, 4).float())
+    except radnet.RadNetError as error:
+        assert "was not judged with such sizes" in str(error)  # noqa: PT017
+    else:
+        torch.testing.assert_close(found, original(normal(5_001, 2, 4).float()), rtol=1e-4, atol=1e-5)

@@ -128,6 +128,16 @@ def sizes_of(call: Call) -> Sizes:
     return tuple(n for x in call.tensors for n in x.shape)
 
 
+def numbers_of(call: Call, sizes: Sizes) -> int:
+    """How many numbers the tensors of a call have with these sizes.
+
+    >>> numbers_of(Call((torch.ones(2, 3), torch.ones(4))), (5, 2, 7))
+    17
+    """
+    rest = iter(sizes)
+    return sum(math.prod(next(rest) for _ in x.shape) for x in call.tensors)
+
+
 def resized(call: Call, sizes: Sizes) -> Call | None:
     """The call with tensors of these sizes, entries repeated; None if there are none to repeat."""
     if any(x.numel() == 0 for x in call.tensors):

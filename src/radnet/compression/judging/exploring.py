@@ -28,13 +28,13 @@ from ..tracing.fx import whole_modules
 from ..trust import has_hooks
 from .asked import SIZES, watching
 from .code import asks_for_sizes, lengths_in, names_of
-from .comparisons import resized
+from .comparisons import numbers_of, resized, sizes_of
 from .explored import Explored, Tried
 from .jumps import Norms, near_jump, norms_of, rows_of
 from .one_function import check_no_chance, check_same_way, check_settings, differs_in_training
 from .options import Outcome, vary
 from .repeating import bit_for_bit, changed_by_calls
-from .sizes import Turns
+from .sizes import Turn, Turns
 from .variations import ENOUGH, ladder, may_be_many, mixtures, other_inputs, unusual_inputs
 
 #: rows with which a model is traced, if it takes the same way with them
@@ -210,12 +210,24 @@ class Explorer:
     def _take_turns(self, found: Explored, call: Call, patience: float) -> None:
         """Try sizes at which the model's code turns another way; those that cannot be tried are to be refused."""
         each = sum(x.numel() for x in call.tensors) / max(1, self._made_by_row(call) * call.rows)
+        most = TURN_RUN * each
         for turn in Turns(self.copy, call, self.precision, patience).found():
-            there = None if turn.sizes is None or turn.numbers(call) > TURN_RUN * each else resized(call, turn.sizes)
-            if there is None:
+            if not self._knows(found, call, turn) and not self._turned(found, call, turn, most):
                 found.refused_sizes.append((call, turn.path))
-            else:
-                self._try(found, there)
+
+    @staticmethod
+    def _knows(found: Explored, call: Call, turn: Turn) -> bool:
+        """Whether some call that was tried already went this way."""
+        axes = [x.ndim for x in call.tensors]
+        calls = (found.given.call, found.base, *found.ways, *(tried.call for tried in found.others))
+        alike = (sizes_of(other) for other in calls if [x.ndim for x in other.tensors] == axes)
+        return any(all(comparison.holds(sizes) for comparison in turn.path) for sizes in alike)
+
+    def _turned(self, found: Explored, call: Call, turn: Turn, most: float) -> bool:
+        """Whether the model was tried with sizes of a turn, or says no to them; not, if they are too large to try."""
+        small = [sizes for sizes in turn.examples if numbers_of(call, sizes) <= most]
+        others = [other for other in (resized(call, sizes) for sizes in small) if other is not None]
+        return any(self._try(found, other) for other in others) or (turn.sure and bool(others))
 
     def _try_evaluation(self, found: Explored) -> None:
         """Follow a model that is given in training mode in evaluation mode too, if it asks which mode it is in."""

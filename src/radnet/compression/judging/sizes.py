@@ -13,7 +13,6 @@ A size that the code turns into a plain number (``len(x)``, ``range(T)``) is los
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -44,12 +43,8 @@ class Turn(NamedTuple):
     """Sizes for which a model's Python takes another way than with those it was given."""
 
     path: Path  # the comparisons that lead there
-    sizes: Sizes | None  # an example; None if none was found, or none was looked at
-
-    def numbers(self, call: Call) -> int:
-        """How many numbers the tensors of a call have with these sizes."""
-        rest = iter(self.sizes or ())
-        return sum(math.prod(next(rest) for _ in x.shape) for x in call.tensors)
+    examples: tuple[Sizes, ...]  # such sizes; none if none were found, or looked at
+    sure: bool  # whether the model takes them, as far as tensors without numbers tell
 
 
 class Turns:
@@ -111,15 +106,15 @@ class Turns:
             tried += 1
             there = self._tried(path)
             if there is None:
-                yield Turn(path, None)
+                yield Turn(path, tuple(self._examples(path)), sure=False)
             elif there.taken is not None:
                 known |= {there.taken[: k + 1] for k in range(len(there.taken))}
                 todo += [_left(there.taken, k) for k in range(len(path), len(there.taken))][::-1]
                 if there.other:
-                    yield Turn(there.taken, there.sizes)
+                    yield Turn(there.taken, (there.sizes,), sure=True)
         for path in todo:  # nobody has looked there
             if path not in known and not (self._can_only_be_otherwise(path[-1]) or self._contradicts_itself(path)):
-                yield Turn(path, None)
+                yield Turn(path, tuple(self._examples(path)), sure=False)
 
     def _contradicts_itself(self, path: Path) -> bool:
         """Whether there are no such sizes, surely: comparisons of one size, and no remainders, which go on for ever."""
@@ -129,10 +124,7 @@ class Turns:
 
     def _tried(self, path: Path) -> _There | None:
         """What happens with sizes for which these comparisons come out so; None if that cannot be told."""
-        sizes = solved(path, self.given)
-        for several in self._together(sizes) if sizes is not None else ():
-            if not all(comparison.holds(several) for comparison in path):
-                continue
+        for several in self._examples(path):
             try:
                 other = self._log(several) != self.first
             except _Refused:
@@ -144,6 +136,13 @@ class Turns:
             except Exception:  # an operation does not take symbols: what comes after it is not known
                 return _There(several, path, other)
         return None
+
+    def _examples(self, path: Path) -> Iterator[Sizes]:
+        """Sizes with which these comparisons come out so; those of other tensors may have to change along."""
+        sizes = solved(path, self.given)
+        for several in self._together(sizes) if sizes is not None else ():
+            if all(comparison.holds(several) for comparison in path):
+                yield several
 
     def _can_only_be_otherwise(self, comparison: Comparison) -> bool:
         """Whether a comparison is only about sizes that the model does not let change."""
@@ -207,7 +206,7 @@ class Turns:
                 found, high = there, middle
             else:
                 low = middle
-        return Turn(tuple(Comparison(f"n[{k}] >= {high}", True) for k in axes), found.sizes)
+        return Turn(tuple(Comparison(f"n[{k}] >= {high}", True) for k in axes), (found.sizes,), sure=True)
 
     def _at(self, axes: list[int], size: int) -> _There | None:
         for several in self._together(self._with(axes, size)):
