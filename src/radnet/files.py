@@ -23,6 +23,7 @@ from .reading import (
     Header,
     Layout,
     check_fits,
+    check_initialised,
     check_layout,
     layouts,
     open_tensors,
@@ -154,6 +155,7 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
     >>> torch.equal(net(torch.ones(3, 2)), other(torch.ones(3, 2)))
     True
     """
+    check_initialised(model)
     with reading(path):
         own = model.state_dict()
         with open_tensors(path) as file:

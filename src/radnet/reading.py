@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from .checks import is_whole
 from .errors import LONGEST_MESSAGE, InvalidValue, MissingFile, NotEnoughMemory, RadNetError, printable
@@ -46,7 +47,15 @@ _DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
 }  # fmt: skip
+STORED = frozenset(_DTYPES.values())
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_initialised(model: nn.Module) -> None:
+    """Refuse a model with parameters that have no shape yet."""
+    lazy = [name for name, p in model.named_parameters() if is_lazy(p)]
+    if lazy:
+        raise InvalidValue(f"{some_of(lazy)} is not initialised yet; run the model once first")
 
 
 def regular_file(path: str | os.PathLike[str]) -> Path:

@@ -17,6 +17,7 @@ from .approximation import Approximation
 from .approximation import load as load_approximation
 from .compression import Compression, ModelCompression
 from .compression.storage import KEY, load_model_into, save_model
+from .compression.trust import stands_for
 from .errors import InvalidType
 from .files import ActivationSource
 from .network import RadNet
@@ -55,7 +56,7 @@ def save(
     >>> torch.equal(net(torch.ones(3, 2)), again(torch.ones(3, 2)))
     True
     """
-    if isinstance(model, RadNet):
+    if isinstance(model, RadNet) and stands_for(model, RadNet):
         files.save(model, path)
     elif isinstance(model, nn.Module):
         save_model(model, path)

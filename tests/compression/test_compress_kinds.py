@@ -537,3 +537,22 @@ def test_numbers_of_numpy_and_sequences_of_numbers_are_of_one_kind():
     assert small.a.out_features == 5
     for call in ((X, np.int64(3)), (X, 2, [3, 4]), (X, 2, torch.Size([3, 4])), (X, 2.5)):
         torch.testing.assert_close(small(*call), original(*call), rtol=1e-4, atol=1e-5)
+
+
+def test_arguments_that_forward_does_not_look_at_may_be_anything():
+    class Ignores(Base):
+        def forward(self, x, use_cache=None, **kwargs):
+            return self.c(self.hidden(x))
+
+    original = Ignores().eval()
+    small = radnet.compress(original, X).network
+    assert torch.equal(small(X, use_cache="yes", step=3, other=[X]), small(X))
+
+
+def test_the_order_of_keys_says_nothing():
+    class Batch(Base):
+        def forward(self, batch):
+            return self.c(self.hidden(batch["x"])) * batch["m"].unsqueeze(-1)
+
+    small = radnet.compress(Batch().eval(), ({"x": X, "m": torch.ones(20)},)).network
+    assert torch.equal(small({"m": torch.ones(20), "x": X}), small({"x": X, "m": torch.ones(20)}))

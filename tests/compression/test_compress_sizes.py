@@ -129,8 +129,8 @@ def test_what_is_refused_is_told_in_words(monkeypatch):
     monkeypatch.setattr(exploring, "TURN_RUN", 0)
     monkeypatch.setattr(exploring.Explorer, "_try", lambda *args, **kwargs: 0)
     c = radnet.compress(Positions().eval(), X)
-    assert c.certificate.limits == ("sizes with x.shape[0]*x.shape[1] > 20000",)
-    assert "sizes with x.shape[0]*x.shape[1] > 20000" in c.report()
+    assert c.certificate.limits == ("sizes with x.shape[0] * x.shape[1] > 20000",)
+    assert "sizes with x.shape[0] * x.shape[1] > 20000" in c.report()
 
 
 def test_a_forward_that_refuses_sizes_itself_takes_no_other_way():

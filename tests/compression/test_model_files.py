@@ -120,7 +120,7 @@ def test_sizes_that_are_refused_are_refused_again(tmp_path, monkeypatch):
             return self.c(h.relu() if x.shape[0] * x.shape[1] > 20_000 else h)
 
     _, fresh = twice(Long().eval(), tmp_path / "m.safetensors", example_inputs=normal(4, 5, 4).float())
-    with pytest.raises(radnet.RadNetError, match=r"x.shape\[0\]\*x.shape\[1\] > 20000"):
+    with pytest.raises(radnet.RadNetError, match=r"x.shape\[0\] \* x.shape\[1\] > 20000"):
         fresh(normal(300, 100, 4).float())
 
 
@@ -210,3 +210,162 @@ def test_not_finite_numbers_are_not_written(tmp_path):
     with pytest.raises(radnet.RadNetError, match="weight holds NaN or infinite values"):
         radnet.save(model, tmp_path / "m.safetensors")
     assert not (tmp_path / "m.safetensors").exists()
+
+
+# --- what a fresh attack found
+
+
+def three_layers():
+    return nn.Sequential(nn.Linear(3, 24), nn.RMSNorm(24), nn.Linear(24, 16), radnet.Squash(), nn.Linear(16, 2))
+
+
+def small_file(tmp_path, make=None):
+    """A file of a small model, and a maker of fresh ones."""
+    make = make or (
+        lambda: nn.Sequential(nn.Linear(3, 24), nn.RMSNorm(24), nn.Linear(24, 16), radnet.Squash(), nn.Linear(16, 2))
+    )
+    path = tmp_path / "m.safetensors"
+    radnet.compress(make(), torch.randn(20, 3)).save(path)
+    return path, make
+
+
+def test_a_state_besides_tensors_is_refused_by_name(tmp_path):
+    class Stateful(nn.Linear):
+        def get_extra_state(self):
+            return {"scale": 3}
+
+        def set_extra_state(self, state):
+            pass
+
+    with pytest.raises(radnet.RadNetError, match="1 has a state besides its tensors"):
+        radnet.save(nn.Sequential(nn.Linear(2, 2), Stateful(2, 1)), tmp_path / "m.safetensors")
+
+
+def test_a_network_with_a_forward_of_its_own_is_no_radnet_file(tmp_path):
+    class Mine(radnet.RadNet):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    net = Mine((2, 8, 1))
+    radnet.save(net, tmp_path / "m.safetensors")
+    again = Mine((2, 8, 1))
+    radnet.load_into(again, tmp_path / "m.safetensors")
+    assert torch.equal(again(torch.ones(1, 2)), net(torch.ones(1, 2)))
+    with pytest.raises(radnet.RadNetError, match="load_into"):
+        radnet.load(tmp_path / "m.safetensors")
+
+
+def test_a_model_that_nobody_compressed_fits_only_its_own_shapes(tmp_path):
+    radnet.save(nn.Linear(3, 4), tmp_path / "m.safetensors")
+    with pytest.raises(radnet.RadNetError, match=r"whose bias has shape \(4,\); that of this Linear has shape \(8,\)"):
+        radnet.load_into(nn.Linear(3, 8), tmp_path / "m.safetensors")
+
+
+def test_who_holds_a_parameter_holds_it_still(tmp_path):
+    path, make = small_file(tmp_path)
+    fresh = make()
+    held, optimizer = fresh[0].weight, torch.optim.SGD(fresh[0].parameters(), lr=0.1)
+    radnet.load_into(fresh, path)
+    assert held is fresh[0].weight
+    assert optimizer.param_groups[0]["params"][0] is held
+    assert held.shape == (4, 3)
+
+
+def test_a_class_may_move_to_another_file(tmp_path):
+    first = type("Block", (nn.Linear,), {"__module__": "__main__"})
+    second = type("Block", (nn.Linear,), {"__module__": "serving"})
+    radnet.save(nn.Sequential(first(3, 2)), tmp_path / "m.safetensors")
+    fresh = nn.Sequential(second(3, 2))
+    radnet.load_into(fresh, tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("call", ["save", "load_into"])
+def test_parameters_without_shapes_are_refused(call, tmp_path):
+    path = tmp_path / "m.safetensors"
+    radnet.save(nn.Linear(3, 2), path)
+    with pytest.raises(radnet.RadNetError, match="is not initialised yet; run the model once first"):
+        radnet.save(nn.LazyLinear(2), path) if call == "save" else radnet.load_into(nn.LazyLinear(2), path)
+
+
+def test_what_cannot_be_read_again_is_not_written(tmp_path):
+    model = nn.Linear(2, 1)
+    model.register_buffer("q", torch.zeros(3, dtype=torch.complex64))
+    with pytest.raises(radnet.RadNetError, match="q is sparse, quantised, torch.complex64"):
+        radnet.save(model, tmp_path / "m.safetensors")
+
+
+def forged(path, change):
+    """The file with another header, sealed again."""
+    header, tensors = radnet.reading.unpack(path, "radnet-model", 2, "")
+    header, tensors = copy.deepcopy(header), dict(tensors)
+    change(header, tensors)
+    path.write_bytes(radnet.reading.pack(tensors, "radnet-model", header))
+
+
+def guard(code="n[0] > 3", at="", axes=2):
+    refuses = {"axes": {"input": axes}, "path": [[code, True]]}
+    return lambda h, t: h["guards"].append({"at": at, "guard": "SizesGuard", "refuses": refuses})
+
+
+def with_bias(value):
+    def change(header, tensors):
+        tensors["2.bias"] = value
+        header["tensors"]["2.bias"] = {"parameter": True, "flag": True}
+
+    return change
+
+
+FORGERIES = {
+    "a child of what is replaced": lambda h, t: h["modules"].update({"1.x": {"class": "Identity"}}),
+    "a guard on what is replaced": guard(at="1"),
+    "a root that is replaced": lambda h, t: h["modules"].update({"": {"class": "Identity"}}),
+    "a bias of whole numbers": with_bias(torch.ones(4, dtype=torch.int64)),
+    "a bias of another shape": with_bias(torch.ones(9)),
+    "code": guard("__import__('os')"),
+    "a place that is not there": guard("n[ 99 ] > 1"),
+    "half a place": guard("n[0.5] > 1"),
+    "a call of sizes": guard("n(1) > 1"),
+    "many signs": guard("-" * 1900 + "n[0] > 1"),
+    "towers of powers": guard("(((n[0]**3)**3)**3)**3 > 1"),
+    "infinity": guard("int(1e999) > n[0]"),
+    "many axes": guard(axes=2**40),
+    "no kinds": lambda h, t: h["guards"].append(
+        {"at": "", "guard": "KindsGuard", "refuses": {"judged": [], "unread": []}}
+    ),
+    "no such guard": lambda h, t: h["guards"].append({"at": "", "guard": "Popen", "refuses": {}}),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_file_is_refused_and_nothing_changes(name, tmp_path):
+    def make():
+        return nn.Sequential(
+            nn.Linear(3, 24), nn.RMSNorm(24), nn.Linear(24, 16, bias=False), radnet.Squash(), nn.Linear(16, 2)
+        )
+
+    path, _ = small_file(tmp_path, make)
+    forged(path, FORGERIES[name])
+    fresh = make()
+    parts, before = list(fresh), {k: v.clone() for k, v in fresh.state_dict().items()}
+    with pytest.raises(radnet.RadNetError, match=str(path)):
+        radnet.load_into(fresh, path)
+    assert all(a is b for a, b in zip(parts, fresh, strict=True))
+    assert all(torch.equal(before[k], v) for k, v in fresh.state_dict().items())
+    assert not fresh._forward_pre_hooks
+
+
+@pytest.mark.parametrize("code", ["n[0] > 3 #", "n[0] % (n[0] - n[0]) > 1"])
+def test_a_comparison_that_says_nothing_does_no_harm(code, tmp_path):
+    path, make = small_file(tmp_path)
+    forged(path, guard(code))
+    fresh = make()
+    radnet.load_into(fresh, path)
+    assert fresh(torch.ones(2, 3)).shape == (2, 2)
+
+
+def test_a_layer_with_a_hook_shows_its_new_sizes(tmp_path):
+    path, make = small_file(tmp_path)
+    fresh = make()
+    fresh[0].register_forward_hook(lambda m, args, out: None)
+    radnet.load_into(fresh, path)
+    assert fresh[0].out_features == 4

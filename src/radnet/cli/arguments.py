@@ -33,7 +33,8 @@ def input_rows(path: str | None, model: nn.Module) -> Tensor | None:
     if path is None:
         return None
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
-    return torch.tensor(read_rows(path)).to(dtype)
+    x = torch.tensor(read_rows(path))
+    return x.to(dtype) if x.is_floating_point() else x  # whole numbers are places in a table
 
 
 def parse_domain(box: str | None, ball: str | None, points: str | None) -> Domain:

@@ -39,6 +39,8 @@ def compress(
     """The same function with smaller layers; nothing is written unless it was found to be the same."""
     if Path(out).exists() and not force:
         raise InvalidValue(f"{out} exists; use --force to overwrite it")
+    if not Path(out).absolute().parent.is_dir():
+        raise InvalidValue(f"{out}: there is no such folder")
     with working(f"compressing {source}", quiet):
         from ..compression import compress as compress_model
         from .arguments import input_rows

@@ -47,7 +47,7 @@ def made_by(text: str) -> nn.Module:
         made = factory()
     except RadNetError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidValue(f"--model {text}: the factory fails ({type(error).__name__}: {error})") from error
     if not isinstance(made, nn.Module):
         raise InvalidType(f"--model {text}: the factory makes a {type(made).__name__}; expected a module")

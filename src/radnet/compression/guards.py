@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from ..errors import InvalidValue
-from .judging.comparisons import Comparison, conjunction
+from .judging.comparisons import MOST_AXES, Comparison, conjunction
 
 #: characters of what is refused, in words
 LONGEST = 200
@@ -120,15 +120,15 @@ class SizesGuard(Guard):
     >>> guard = SizesGuard(parameters_of(layer), {"input": 2}, path)
     >>> guard.stand_before(layer)
     >>> guard.words
-    'input.shape[0]*input.shape[1] > 20'
+    'input.shape[0] * input.shape[1] > 20'
     >>> layer(torch.ones(8, 3))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    radnet.errors.InvalidValue: Identity was not judged with such sizes (input.shape[0]*input.shape[1] > 20), ...
+    radnet.errors.InvalidValue: Identity was not judged with such sizes (input.shape[0] * input.shape[1] > 20), ...
     """
 
     def __init__(self, names: Sequence[str], axes: Mapping[str, int], path: Sequence[Comparison]) -> None:
-        self.names, self.path, self.counts = tuple(names), tuple(path), dict(axes)
+        self.names, self.path, self.counts = tuple(names), tuple(c.plain for c in path), dict(axes)
         self.holds = conjunction(self.path)
         self.axes = [(where, axis) for where, ndim in axes.items() for axis in range(ndim)]
 
@@ -159,7 +159,11 @@ class SizesGuard(Guard):
         sizes = [
             tensors[where].shape[axis] if known else 0 for (where, axis), known in zip(self.axes, there, strict=True)
         ]
-        if self.holds(sizes):
+        try:
+            refused = self.holds(sizes)
+        except ArithmeticError:  # a length of 0 that something is divided by
+            refused = False
+        if refused:
             raise InvalidValue(
                 f"{type(module).__name__} was not judged with such sizes ({self.words}), for which its forward does "
                 "something else; give compress example_inputs of such sizes"
@@ -172,10 +176,13 @@ class SizesGuard(Guard):
     @classmethod
     def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> SizesGuard:
         """Made again."""
-        path = [Comparison(str(code), bool(outcome)) for code, outcome in said["path"]]
-        for comparison in path:
-            comparison.check()
-        return cls(parameters_of(module), {str(k): int(n) for k, n in said["axes"].items()}, path)
+        path = [Comparison(str(code), bool(outcome)).plain for code, outcome in said["path"]]
+        axes = {str(k): int(n) for k, n in said["axes"].items()}
+        if any(not 0 <= n <= MOST_AXES for n in axes.values()) or sum(axes.values()) > MOST_AXES:
+            raise ValueError("tensors of too many axes")
+        if any(k >= sum(axes.values()) for comparison in path for k in comparison.about):
+            raise ValueError("a comparison of sizes that are not there")
+        return cls(parameters_of(module), axes, path)
 
 
 def axes_of(names: Sequence[str], args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import numbers
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -31,6 +31,8 @@ class KindsGuard(Guard):
         Whose forward it is.
     judged : iterable of (args, kwargs)
         The calls.
+    unread : collection of str
+        Parameters that forward does not look at: they may be anything.
 
     Examples
     --------
@@ -42,8 +44,17 @@ class KindsGuard(Guard):
     radnet.errors.InvalidValue: Identity was not judged with such arguments (input...
     """
 
-    def __init__(self, module: nn.Module, judged: Iterable[tuple[Sequence[object], Mapping[str, object]]]) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        judged: Iterable[tuple[Sequence[object], Mapping[str, object]]],
+        unread: Collection[str] = (),
+    ) -> None:
+        self.unread = frozenset(unread)
         parameters = list(inspect.signature(module.forward).parameters.values())
+        self.known = {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+        rest = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), None)
+        self.rest_unread = rest is not None and rest in self.unread
         self.names = tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
         self.judged = frozenset(self._kinds(args, kwargs) for args, kwargs in judged)
@@ -65,23 +76,28 @@ class KindsGuard(Guard):
     def to_dict(self) -> dict[str, object]:
         """The kinds that were judged."""
         judged = [sorted(([where, list(kind)] for where, kind in kinds), key=repr) for kinds in self.judged]
-        return {"judged": sorted(judged, key=repr)}
+        return {"judged": sorted(judged, key=repr), "unread": sorted(self.unread)}
 
     @classmethod
     def of_dict(cls, module: nn.Module, said: Mapping[str, Any]) -> KindsGuard:
         """Made again."""
-        guard = cls(module, [])
+        guard = cls(module, [], [str(name) for name in said["unread"]])
         guard.judged = frozenset(frozenset((str(where), tuple(kind)) for where, kind in k) for k in said["judged"])
-        hash(guard.judged)
+        if not guard.judged:
+            raise ValueError("no kinds of arguments")
         return guard
 
     def knows(self, args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
         """Whether arguments of these kinds were judged."""
         return self._kinds(args, kwargs) in self.judged
 
+    def _matters(self, name: str) -> bool:
+        """Whether forward looks at an argument: by its own name, or among those that it takes by any name."""
+        return name not in self.unread and (name in self.known or not self.rest_unread)
+
     def _kinds(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Kinds:
         named = dict(zip((*self.names, *map(str, range(len(args)))), args, strict=False))
-        given = {**self.defaults, **named, **kwargs}
+        given = {name: x for name, x in {**self.defaults, **named, **kwargs}.items() if self._matters(name)}
         order = {name: k for k, name in enumerate(self.names)}
         return frozenset(_kinds_of(dict(sorted(given.items(), key=lambda item: order.get(item[0], len(order))))))
 
@@ -102,15 +118,15 @@ def _kinds_of(given: Mapping[str, object]) -> Iterator[tuple[str, Kind]]:
             yield where, ("tensor", _numbers(value.dtype), value.ndim - first)
         elif isinstance(value, Mapping):
             yield where, (type(value).__name__,)
-            todo += [(f"{where}[{key!r}]", part) for key, part in value.items()]
+            todo += [(f"{where}[{key!r}]", value[key]) for key in sorted(value, key=repr, reverse=True)]
         elif dataclasses.is_dataclass(value) and not isinstance(value, type):
             yield where, (type(value).__name__,)
-            todo += [(f"{where}.{f.name}", getattr(value, f.name, None)) for f in dataclasses.fields(value)]
+            todo += [(f"{where}.{f.name}", getattr(value, f.name, None)) for f in dataclasses.fields(value)[::-1]]
         elif isinstance(value, list | tuple) and value and all(isinstance(x, numbers.Real) for x in value):
             yield where, ("numbers",)  # torch.Size among them
         elif isinstance(value, list | tuple):
             yield where, (type(value).__name__,)
-            todo += [(f"{where}[{key}]", part) for key, part in enumerate(value)]
+            todo += [(f"{where}[{key}]", part) for key, part in enumerate(value)][::-1]
         elif isinstance(value, Enum):
             yield where, (f"{type(value).__name__}.{value.name}",)
         elif isinstance(value, bool | str) or value is None:
@@ -133,5 +149,7 @@ def _numbers(dtype: torch.dtype) -> str:
 
 def _in_words(kind: Kind) -> str:
     if kind[0] == "tensor":
-        return f"a tensor of {kind[1]}" + (f" with {kind[2]:+d} axes" if kind[2] else "")
+        axes = int(str(kind[2]))
+        other = f", of {abs(axes)} axes {'more' if axes > 0 else 'fewer'} than the first" if axes else ""
+        return f"a tensor of {kind[1]}{other}"
     return " ".join(map(str, kind))

@@ -13,6 +13,7 @@ Each pass returns a value, and none writes into what an earlier one returned. do
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -29,7 +30,7 @@ from .certifying import certified, explored_chain, run_as_stored
 from .chain import ReducedChain, qr_compress
 from .guards import AxesGuard, Guard, ModeGuard, NeverRan, SizesGuard, axes_of, parameters_of
 from .judging.certificate import Certificate
-from .judging.code import asking_for, asks_for_kinds, names_of
+from .judging.code import asking_for, asks_for_kinds, names_of, reads
 from .judging.explored import Explored
 from .judging.exploring import Explorer
 from .kinds import KindsGuard
@@ -51,6 +52,7 @@ from .spaces.layouts import Layout, SpaceReport, reports
 from .spaces.ranks import basis_of
 from .spaces.spans import AffineSet, double
 from .spaces.ties import conflicts, shared_features, ties_of
+from .storage import remember_shapes
 from .surgery import changes, install
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -116,6 +118,7 @@ def compress_any(wish: Wish[ModelT]) -> ModelCompression[ModelT]:
             if not _knows_more(follower):
                 raise _blamed(error, wish, follower, as_stored) from error
     limits = _guarded(smaller, certificate.limits, wish, follower.explored)
+    remember_shapes(smaller.network, wish.model)
     return ModelCompression(
         smaller.network,
         dataclasses.replace(certificate, limits=limits),
@@ -149,7 +152,8 @@ def _guarded(
         limits.append("training mode")
     if shrank and wish.tol is None and not wish.rewrite and asks_for_kinds(original, call.args, call.kwargs):
         judged = [explored.given.call, *(tried.call for tried in explored.others), *explored.ways]
-        guards.append(KindsGuard(network, [(c.args, c.kwargs) for c in judged]))
+        unread = [name for name in inspect.signature(original.forward).parameters if not reads(original, name)]
+        guards.append(KindsGuard(network, [(c.args, c.kwargs) for c in judged], unread))
     for guard in guards:
         guard.stand_before(network)
     modules = dict(network.named_modules())  # a rewritten model has not all of them

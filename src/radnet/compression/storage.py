@@ -18,16 +18,18 @@ from .. import __version__
 from ..activations import RadialActivation
 from ..checks import is_number, is_whole
 from ..errors import InvalidType, InvalidValue
-from ..reading import FLOATS, Header, Layout, pack, reading, some_of, unpack
+from ..reading import FLOATS, STORED, Header, Layout, check_initialised, pack, reading, some_of, unpack
 from ..writing import write_atomically
 from .guards import AxesGuard, Guard, ModeGuard, NeverRan, SizesGuard
 from .judging.certificate import Certificate
 from .kinds import KindsGuard
-from .operations import operation_of_module
+from .operations import resize
 from .replacements import FoldedBatchNorm, RMSRescaling
 
 FORMAT = 2
 KEY = "radnet-model"
+#: on a model: the shapes of what it was made from
+_BEFORE = "_radnet_before"
 _NOT_ONE = "a safetensors file, but not one written by radnet"
 #: what may stand in a small model where the original had something else, and what it is made with
 _REPLACEMENTS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
@@ -90,11 +92,11 @@ def save_model(
     InvalidValue
         If a parameter holds NaN or infinite values, or a tensor is of a kind that files do not hold.
     """
+    _check_storable(model)
     kept = _tensors(model)
     names: dict[int, str] = {}  # of every tensor its first name
     ties = {name: names[id(k.value)] for name, k in kept.items() if names.setdefault(id(k.value), name) != name}
     own = {name: k for name, k in kept.items() if name not in ties}
-    _check_storable(own)
     header = {
         "format": FORMAT,
         "radnet": __version__,
@@ -103,17 +105,33 @@ def save_model(
         "ties": ties,
         "modules": {p: _described(m) for p, m in model.named_modules(remove_duplicate=False)},
         "guards": list(_guards(model)),
-        "before": None if original is None else {name: list(k.value.shape) for name, k in _tensors(original).items()},
+        "before": _shapes(original) if original is not None else vars(model).get(_BEFORE) or _shapes(model),
         "certificate": None if certificate is None else certificate.to_dict(),
     }
     write_atomically(path, pack({name: k.value for name, k in own.items()}, KEY, header))
 
 
-def _check_storable(kept: Mapping[str, _Kept]) -> None:
-    for name, k in kept.items():
+def remember_shapes(small: nn.Module, original: nn.Module) -> None:
+    """Have a small model know the shapes of what it was made from: a freshly made model has those."""
+    vars(small)[_BEFORE] = _shapes(original)
+
+
+def _shapes(model: nn.Module) -> dict[str, list[int]]:
+    return {name: list(k.value.shape) for name, k in _tensors(model).items()}
+
+
+def _check_storable(model: nn.Module) -> None:
+    check_initialised(model)
+    for path, m in model.named_modules():
+        if type(m).get_extra_state is not nn.Module.get_extra_state:
+            raise InvalidValue(
+                f"{path or type(m).__name__} has a state besides its tensors (get_extra_state), which "
+                "files do not hold; keep it in buffers"
+            )
+    for name, k in _tensors(model).items():
         x = k.value
-        if x.layout != torch.strided or x.is_quantized or x.device.type == "meta" or x.is_complex():
-            raise InvalidValue(f"{name} is sparse, quantised, complex or on the meta device; files hold real numbers")
+        if x.layout != torch.strided or x.is_quantized or x.device.type == "meta" or x.dtype not in STORED:
+            raise InvalidValue(f"{name} is sparse, quantised, {x.dtype} or on the meta device; files do not hold that")
         if k.is_parameter and x.is_floating_point() and not bool(x.detach().isfinite().all()):
             raise InvalidValue(f"{name} holds NaN or infinite values")
 
@@ -153,6 +171,7 @@ def load_model_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
     """
     if not isinstance(model, nn.Module):
         raise InvalidType(f"load_into needs a module, got {type(model).__name__}")
+    check_initialised(model)
     with reading(path):
         header, state = unpack(path, KEY, FORMAT, _NOT_ONE, partial(_check_announced, path, model))
         for name, said in header["tensors"].items():
@@ -164,25 +183,34 @@ def load_model_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
     _install(model, header, parts, values)
     for where, guard in guards:
         guard.stand_before(model.get_submodule(where))
+    vars(model)[_BEFORE] = header["before"]
     model.eval()
 
 
 def _new_parts(model: nn.Module, header: Header) -> dict[str, nn.Module]:
     """What takes the place of norm layers that were folded, by path."""
     was = {path: _class_name(m) for path, m in model.named_modules(remove_duplicate=False)}
-    changed = {path: said for path, said in header["modules"].items() if path and was[path] != said["class"]}
+    changed = {path: said for path, said in header["modules"].items() if _last(was[path]) != _last(said["class"])}
     return {path: _replacement(said) for path, said in changed.items()}
 
 
 def _new_values(model: nn.Module, header: Header, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of the file on the device of the model, those that are trained as parameters."""
+    """The tensors of the file on the device of the model."""
     devices = {name: k.value.device for name, k in _tensors(model).items()}
     device = next(iter(devices.values()), torch.device("cpu"))
-    values: dict[str, Tensor] = {}
-    for name, said in header["tensors"].items():
-        x = state[name].to(devices.get(name, device))
-        values[name] = nn.Parameter(x, requires_grad=said["flag"]) if said["parameter"] else x
-    return values
+    return {name: state[name].to(devices.get(name, device)) for name in header["tensors"]}
+
+
+def _filled(m: nn.Module, own: str, value: Tensor, said: Header, taken: dict[int, str], name: str) -> Tensor:
+    """The tensor that stands there with another value, so that who else holds it has it too; else a new one."""
+    old = (m._parameters if said["parameter"] else m._buffers).get(own)
+    if old is None or taken.setdefault(id(old), name) != name:
+        return nn.Parameter(value, requires_grad=said["flag"]) if said["parameter"] else value
+    old.data = value
+    old.grad = None
+    if said["parameter"]:
+        old.requires_grad_(said["flag"])
+    return old
 
 
 def _install(model: nn.Module, header: Header, parts: Mapping[str, nn.Module], values: Mapping[str, Tensor]) -> None:
@@ -190,18 +218,17 @@ def _install(model: nn.Module, header: Header, parts: Mapping[str, nn.Module], v
     for path, part in parts.items():
         owner, _, name = path.rpartition(".")
         model.get_submodule(owner)._modules[name] = part
+    taken: dict[int, str] = {}  # by tensors of the model: what they hold now
+    made: dict[str, Tensor] = {}
     for name in (*header["tensors"], *header["ties"]):
         owner, _, own = name.rpartition(".")
-        m, value = model.get_submodule(owner), values[header["ties"].get(name, name)]
-        if isinstance(value, nn.Parameter):
-            m._parameters[own] = value
-        else:
-            m._buffers[own] = value
+        m, first = model.get_submodule(owner), header["ties"].get(name, name)
+        if first not in made:
+            made[first] = _filled(m, own, values[first], header["tensors"][first], taken, first)
+        (m._parameters if header["tensors"][first]["parameter"] else m._buffers)[own] = made[first]  # type: ignore[assignment]
     for path, said in header["modules"].items():
         m = model.get_submodule(path)
-        operation = operation_of_module(m)
-        if operation is not None and isinstance(getattr(m, "weight", None), Tensor):
-            operation.resize(m)
+        resize(m)
         if isinstance(m, RadialActivation) and "blocks" in said:
             m.blocks = said["blocks"] if isinstance(said["blocks"], int) else tuple(said["blocks"])
 
@@ -214,7 +241,7 @@ def _replacement(said: Header) -> nn.Module:
 def _guard(path: str | os.PathLike[str], model: nn.Module, said: Header) -> Guard:
     try:
         return _GUARDS[said["guard"]].of_dict(model.get_submodule(said["at"]), said["refuses"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidValue(f"{path}: the header is damaged: what the model refuses is not told ({error})") from error
 
 
@@ -230,8 +257,15 @@ def _check_announced(
     _check_before(path, model, header, own)
     replaced = _check_modules(path, model, header)
     names = {**header["tensors"], **header["ties"]}
+    below = [
+        p
+        for p in (*names, *header["modules"], *(str(g["at"]) + "." for g in header["guards"]))
+        if p.startswith(replaced)
+    ]
+    if replaced and below:
+        raise InvalidValue(f"{path}: the header is damaged: {some_of(below)} belongs to what was replaced")
     for name in names.keys() - own.keys():
-        _check_added(path, model, name)
+        _check_added(path, model, name, header, found)
     lost = {name for name in own.keys() - names.keys() if not name.startswith(replaced)}
     if lost:
         raise InvalidValue(f"{path}: the file lacks {some_of(lost)}")
@@ -317,23 +351,34 @@ def _check_before(path: str | os.PathLike[str], model: nn.Module, header: Header
 
 
 def _check_modules(path: str | os.PathLike[str], model: nn.Module, header: Header) -> tuple[str, ...]:
-    """The classes of the parts; gives the prefixes of those that are replaced."""
-    own = {p: _class_name(m) for p, m in model.named_modules(remove_duplicate=False)}
+    """The classes of the parts, but for the files they stand in; gives the prefixes of those that are replaced."""
+    parts = dict(model.named_modules(remove_duplicate=False))
+    own = {p: _class_name(m) for p, m in parts.items()}
     said = {p: entry["class"] for p, entry in header["modules"].items()}
-    if said.get("", own[""]).rpartition(".")[2] != own[""].rpartition(".")[2]:  # modules move from file to file
+    if _last(said.get("", own[""])) != _last(own[""]):
         raise InvalidValue(f"{path}: it holds a {said['']}, not a {own['']}")
-    gone = tuple(f"{p}." for p in said if p in own and own[p] != said[p] and said[p] in _REPLACEMENTS)
-    odd = {p for p in own.keys() ^ said.keys() if not p.startswith(gone)} if gone else own.keys() ^ said.keys()
+    odd = own.keys() ^ said.keys()
     if odd:
         raise InvalidValue(f"{path}: {some_of(odd)} is there in one and not in the other")
+    replaced = []
     for p, name in said.items():
-        if p and own[p] != name and name not in _REPLACEMENTS:
+        if _last(own[p]) == _last(name):
+            continue
+        if name not in _REPLACEMENTS or not p or list(parts[p].children()):
             raise InvalidValue(f"{path}: {p} is a {name}; in the model it is a {own[p]}")
-    return gone
+        replaced.append(f"{p}.")
+    return tuple(replaced)
 
 
-def _check_added(path: str | os.PathLike[str], model: nn.Module, name: str) -> None:
-    """A bias that came where there was none."""
+def _last(name: str) -> str:
+    """The name of a class without that of its file, in which it may move."""
+    return name.rpartition(".")[2]
+
+
+def _check_added(
+    path: str | os.PathLike[str], model: nn.Module, name: str, header: Header, found: Mapping[str, Layout]
+) -> None:
+    """A bias that came where there was none: a number for every output of its layer."""
     owner, _, own = name.rpartition(".")
     try:
         m = model.get_submodule(owner)
@@ -341,3 +386,9 @@ def _check_added(path: str | os.PathLike[str], model: nn.Module, name: str) -> N
         m = nn.Module()
     if own not in m._parameters:
         raise InvalidValue(f"{path}: the model lacks {name}")
+    first = header["ties"].get(name, name)
+    weight = f"{owner}.weight" if owner else "weight"
+    outputs = found.get(header["ties"].get(weight, weight), Layout((), None)).shape
+    layout = found[first]
+    if layout.dtype not in FLOATS or len(layout.shape) != 1 or layout.shape[0] not in outputs:
+        raise InvalidValue(f"{path}: {name} has shape {layout.shape}, which is no bias of its layer")

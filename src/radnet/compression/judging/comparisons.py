@@ -21,6 +21,8 @@ from ...running import Call
 HIGHEST, UP_TO, GRID = 2**24, 16_400, 16
 #: the largest size that a comparison is tried with
 LARGEST = 2**40
+#: powers in a comparison, and axes of all tensors together
+MOST_POWERS, MOST_AXES = 2, 1000
 
 Sizes = tuple[int, ...]  # of all axes of all tensors of a call, in their order
 
@@ -43,9 +45,10 @@ class Comparison(NamedTuple):
         except (ArithmeticError, IndexError, NameError, TypeError, ValueError):
             return False
 
-    def check(self) -> None:
-        """Raise a ValueError if it is no comparison of sizes."""
-        _compiled(self.code)
+    @property
+    def plain(self) -> Comparison:
+        """The same as Python writes it; raises a ValueError if it is no comparison of sizes."""
+        return Comparison(_parsed(self.code), self.outcome)
 
     @property
     def otherwise(self) -> Comparison:
@@ -68,10 +71,10 @@ _LONGEST = 2_000
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(code: str) -> CodeType:
-    """Arithmetic and comparisons of sizes, and nothing else: the code may come from a file.
+def _parsed(code: str) -> str:
+    """Arithmetic and comparisons of sizes, and nothing else, as Python writes them: the code may come from a file.
 
-    >>> _compiled("open(n[0])")
+    >>> _parsed("open(n[0])")
     Traceback (most recent call last):
         ...
     ValueError: 'open(n[0])' is no comparison of sizes
@@ -80,11 +83,19 @@ def _compiled(code: str) -> CodeType:
         raise ValueError(f"a comparison of {len(code):,} characters")
     try:
         tree = ast.parse(code, mode="eval")
+        powers = sum(isinstance(node, ast.Pow) for node in ast.walk(tree))
+        if powers <= MOST_POWERS and all(isinstance(n, _SYNTAX) and _is_arithmetic(n) for n in ast.walk(tree)):
+            plain = ast.unparse(tree)
+            compile(plain, "<sizes>", "eval")
+            return plain
     except (SyntaxError, MemoryError, RecursionError) as error:
-        raise ValueError(f"{code!r} is no comparison of sizes") from error
-    if not all(isinstance(node, _SYNTAX) and _is_arithmetic(node) for node in ast.walk(tree)):
-        raise ValueError(f"{code!r} is no comparison of sizes")
-    return compile(tree, "<sizes>", "eval")
+        raise ValueError(f"{code[:100]!r} is no comparison of sizes") from error
+    raise ValueError(f"{code[:100]!r} is no comparison of sizes")
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(code: str) -> CodeType:
+    return compile(_parsed(code), "<sizes>", "eval")
 
 
 def _is_arithmetic(node: ast.AST) -> bool:
@@ -93,11 +104,14 @@ def _is_arithmetic(node: ast.AST) -> bool:
     if isinstance(node, ast.Attribute):
         return isinstance(node.value, ast.Name) and node.value.id == "math" and node.attr in _MATHEMATICS
     if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name | ast.Attribute) and not node.keywords
+        known = isinstance(node.func, ast.Attribute) or (isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS)
+        return known and not node.keywords
     if isinstance(node, ast.Subscript):
-        return isinstance(node.value, ast.Name) and node.value.id == "n" and isinstance(node.slice, ast.Constant)
+        place = node.slice.value if isinstance(node.slice, ast.Constant) else None
+        in_sizes = isinstance(node.value, ast.Name) and node.value.id == "n"
+        return in_sizes and type(place) is int and 0 <= place < MOST_AXES
     if isinstance(node, ast.Constant):
-        return isinstance(node.value, int | float)
+        return isinstance(node.value, int | float) and abs(node.value) < LARGEST**2
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
         return isinstance(node.right, ast.Constant) and node.right.value in (0.5, 2, 3)
     return not isinstance(node, ast.LShift | ast.MatMult)
@@ -109,9 +123,7 @@ def conjunction(path: Sequence[Comparison]) -> Callable[[Sequence[int]], bool]:
     >>> conjunction([Comparison("n[0] > 4", True), Comparison("n[1] > 4", False)])((5, 3))
     True
     """
-    for comparison in path:
-        comparison.check()
-    code = " and ".join(f"({c.code})" if c.outcome else f"not ({c.code})" for c in path) or "True"
+    code = " and ".join(f"({_parsed(c.code)})" if c.outcome else f"not ({_parsed(c.code)})" for c in path) or "True"
     found: Callable[[Sequence[int]], bool] = eval(f"lambda n: bool({code})", {"math": math})  # noqa: S307
     return found
 

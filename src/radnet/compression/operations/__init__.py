@@ -122,6 +122,16 @@ def operation_of_module(m: nn.Module) -> Operation:
     return Unknown(module=m) if cause is None else Unknown(cause, m)
 
 
+def resize(m: nn.Module) -> None:
+    """Have a layer of a known class show the sizes that its weight has, whoever has hooks on it."""
+    for kind in operations():
+        if kind.classes and isinstance(m, kind.classes) and isinstance(getattr(m, "weight", None), Tensor):
+            operation = kind.of_module(m)
+            if operation is not None:
+                operation.resize(m)
+            return
+
+
 def operation_of_function(call: FunctionCall) -> Operation:
     """What a function or a method of a tensor is, as torch.fx shows it."""
     if not any(call.tensor(n) is not None for n in call.node.all_input_nodes):
