@@ -47,32 +47,9 @@ ActivationSource = Callable[[Tensor], Tensor] | type[RadialActivation]
 
 
 def save(net: RadNet, path: str | os.PathLike[str], *, certificate: Mapping[str, object] | None = None) -> None:
-    """Write a network to a file, atomically; an existing file is replaced.
+    """Write a network to a file, atomically; see `radnet.save`.
 
-    Parameters
-    ----------
-    net : RadNet
-        Activations made from a function of your own need a name: ``Radial(h, name="mine")``.
-    path : str or path
-        Usually ends in .safetensors.
-    certificate : mapping, optional
-        What was measured when it was compressed, as plain data; it is kept in the header.
-
-    Raises
-    ------
-    InvalidValue
-        If an activation has no name by which it could be found again, or a parameter is not finite.
-
-    Examples
-    --------
-    >>> import os, tempfile, torch, radnet
-    >>> net = radnet.RadNet((2, 5, 1), activation="squash", shift=0.5)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "net.safetensors")
-    ...     radnet.save(net, path)
-    ...     again = radnet.load(path)
-    >>> torch.equal(net(torch.ones(3, 2)), again(torch.ones(3, 2)))
-    True
+    ``certificate`` is what was measured when it was compressed, as plain data; it is kept in the header.
     """
     check_kind(net, RadNet, "save needs a RadNet")
     state = {name: value.detach() for name, value in net.state_dict().items()}
@@ -94,33 +71,7 @@ def load(
     *,
     device: torch.device | str = "cpu",
 ) -> RadNet:
-    """Read a network from a file written by `save`; it is in eval mode, whatever it was in when it was written.
-
-    Parameters
-    ----------
-    path : str or path
-    activations : mapping, optional
-        For each named activation that is not built in: its profile h, or its class.
-    device : torch.device or str
-
-    Raises
-    ------
-    MissingFile
-        If there is no such file.
-    InvalidValue
-        If the file is damaged, of another format, or does not hold what its header says; the message names the layer.
-
-    Examples
-    --------
-    >>> import os, tempfile, torch, radnet
-    >>> net = radnet.RadNet((2, 5, 1), radnet.Radial(torch.tanh, name="tanh"))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "net.safetensors")
-    ...     radnet.save(net, path)
-    ...     again = radnet.load(path, activations={"tanh": torch.tanh})
-    >>> again.widths, again.activations[0]
-    ((2, 5, 1), Radial(h=tanh))
-    """
+    """Read a network from a file written by `save`; see `radnet.load`."""
     with reading(path):
         header, state = unpack(path, _KEY, FORMAT, _NOT_OURS, partial(_check_announced, path))
         check_finite(state)
@@ -142,19 +93,7 @@ def load(
 
 
 def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Copy the tensors of a file into a module that has them all; nothing is copied unless everything fits.
-
-    Examples
-    --------
-    >>> import os, tempfile, torch, radnet
-    >>> net, other = radnet.RadNet((2, 5, 1)), radnet.RadNet((2, 5, 1))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = os.path.join(folder, "net.safetensors")
-    ...     radnet.save(net, path)
-    ...     radnet.load_into(other, path)
-    >>> torch.equal(net(torch.ones(3, 2)), other(torch.ones(3, 2)))
-    True
-    """
+    """Copy the tensors of a file into a module that has them all; nothing is copied unless everything fits."""
     check_initialised(model)
     with reading(path):
         own = model.state_dict()

@@ -369,3 +369,14 @@ def test_a_layer_with_a_hook_shows_its_new_sizes(tmp_path):
     fresh[0].register_forward_hook(lambda m, args, out: None)
     radnet.load_into(fresh, path)
     assert fresh[0].out_features == 4
+
+
+def test_a_certificate_with_infinities_is_kept(tmp_path):
+    import dataclasses
+
+    c = radnet.compress(three_layers(), torch.randn(20, 3))
+    endless = dataclasses.replace(c, certificate=dataclasses.replace(c.certificate, ulps=float("inf")))
+    endless.save(tmp_path / "m.safetensors")
+    header, _ = radnet.reading.unpack(tmp_path / "m.safetensors", "radnet-model", 2, "")
+    assert header["certificate"]["ulps"] is None
+    assert header["certificate"]["lossless"] is True

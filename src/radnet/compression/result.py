@@ -82,7 +82,7 @@ class Compression(Generic[NetworkT]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the small network with its certificate; `radnet.load` reads it."""
-        save(self.network, path, certificate=self.certificate.to_dict())
+        save(self.network, path, certificate=self.certificate.for_file())
 
     def report(self, timing: bool = False) -> str:
         """A table for people: widths, parameters and bytes before and after, the gaps, and wall time if asked for.

@@ -106,7 +106,7 @@ def save_model(
         "modules": {p: _described(m) for p, m in model.named_modules(remove_duplicate=False)},
         "guards": list(_guards(model)),
         "before": _shapes(original) if original is not None else vars(model).get(_BEFORE) or _shapes(model),
-        "certificate": None if certificate is None else certificate.to_dict(),
+        "certificate": None if certificate is None else certificate.for_file(),
     }
     write_atomically(path, pack({name: k.value for name, k in own.items()}, KEY, header))
 

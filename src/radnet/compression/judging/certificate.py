@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 from ...measuring import ULPS
@@ -81,6 +82,13 @@ class Certificate:
     def to_dict(self) -> dict[str, object]:
         """Plain data, for JSON."""
         return {**asdict(self), "lossless": self.lossless}
+
+    def for_file(self) -> dict[str, object]:
+        """The same for a file, which holds no infinities: None in their place."""
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in self.to_dict().items()
+        }
 
     def __str__(self) -> str:
         verdict = "lossless" if self.lossless else f"NOT lossless: {self.rows_failed} rows beyond rounding"
