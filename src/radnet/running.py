@@ -151,7 +151,7 @@ def attributes(m: nn.Module) -> Iterator[tuple[str, Argument]]:
     """What a module keeps beside parameters, buffers and parts, containers opened: names and values."""
     for name, value in vars(m).items():
         if name not in _TORCHS_OWN:
-            yield from _opened(name, value, DEEPEST)
+            yield from opened(name, value, DEEPEST)
 
 
 _TORCHS_OWN = frozenset(vars(nn.Module()))
@@ -167,31 +167,31 @@ def _slots(value: object) -> list[str]:
     return [key for key in dict.fromkeys(names) if not key.startswith("__") and hasattr(value, key)]
 
 
-def _opened(name: str, value: Argument, depth: int) -> Iterator[tuple[str, Argument]]:
+def opened(name: str, value: Argument, depth: int) -> Iterator[tuple[str, Argument]]:
     """A value, or if it is a container what is in it."""
     if isinstance(value, Tensor | nn.Module) or depth == 0:
         yield name, value
     elif isinstance(value, Mapping):
         for key, part in value.items():
-            yield from _opened(f"{name}[{key!r}]", part, depth - 1)
+            yield from opened(f"{name}[{key!r}]", part, depth - 1)
     elif isinstance(value, list | tuple | deque):
         names = getattr(value, "_fields", range(len(value)))
         for key, part in zip(names, value, strict=False):
-            yield from _opened(f"{name}.{key}" if isinstance(key, str) else f"{name}[{key}]", part, depth - 1)
+            yield from opened(f"{name}.{key}" if isinstance(key, str) else f"{name}[{key}]", part, depth - 1)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for f in dataclasses.fields(value):
-            yield from _opened(f"{name}.{f.name}", getattr(value, f.name, None), depth - 1)
+            yield from opened(f"{name}.{f.name}", getattr(value, f.name, None), depth - 1)
     elif isinstance(value, complex):
         yield name, torch.tensor(value, dtype=torch.complex128)
     elif isinstance(value, set | frozenset):
         for key, part in enumerate(sorted(value, key=_in_some_order)):
-            yield from _opened(f"{name}[{key}]", part, depth - 1)
+            yield from opened(f"{name}[{key}]", part, depth - 1)
     elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, type):
         for key, part in {**vars(value), **{key: getattr(value, key) for key in _slots(value)}}.items():
-            yield from _opened(f"{name}.{key}", part, depth - 1)
+            yield from opened(f"{name}.{key}", part, depth - 1)
     elif hasattr(value, "__slots__") and not callable(value) and not isinstance(value, (type, *_PLAIN)):
         for key in _slots(value):
-            yield from _opened(f"{name}.{key}", getattr(value, key), depth - 1)
+            yield from opened(f"{name}.{key}", getattr(value, key), depth - 1)
     else:
         yield name, value
 
@@ -250,7 +250,7 @@ def run(
                 stack.enter_context(mode)
             with in_mode(model, call), under():
                 output = model(*call.args, **call.kwargs)
-        found = dict(_opened("output", output, DEEPEST))
+        found = dict(opened("output", output, DEEPEST))
         found.update(_left_in(call, before=given))
         for name, (value, version) in _state(model).items():
             if name not in before or before[name][0] is not value or before[name][1] != version:
@@ -270,7 +270,7 @@ def _left_in(call: Call, before: set[int]) -> Iterator[tuple[str, Argument]]:
     given += [(f"argument {name}", value) for name, value in call.kwargs.items()]
     for name, value in given:
         if isinstance(value, list | dict):
-            parts = _opened(name, value, DEEPEST)
+            parts = opened(name, value, DEEPEST)
             yield from ((where, x) for where, x in parts if isinstance(x, Tensor) and id(x) not in before)
 
 

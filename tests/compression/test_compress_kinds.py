@@ -556,3 +556,26 @@ def test_the_order_of_keys_says_nothing():
 
     small = radnet.compress(Batch().eval(), ({"x": X, "m": torch.ones(20)},)).network
     assert torch.equal(small({"m": torch.ones(20), "x": X}), small({"x": X, "m": torch.ones(20)}))
+
+
+@dataclasses.dataclass
+class Output:
+    logits: torch.Tensor
+    hidden: tuple = ()
+
+
+class Answer:
+    def __init__(self, y):
+        self.y = y
+
+
+@pytest.mark.parametrize("give", [Output, Answer, lambda y: {"y": Answer(y)}, lambda y: [y, None, Output(y, (y, 3))]])
+def test_outputs_of_any_class_are_followed_where_torch_export_has_to(give):
+    class Gives(Base):
+        def forward(self, x):
+            if x.dim() == 1:
+                x = x.unsqueeze(0)
+            return give(self.c(self.hidden(x)))
+
+    c = radnet.compress(Gives().eval(), X)
+    assert (c.network.a.out_features, c.traced_by) == (5, "torch.export")

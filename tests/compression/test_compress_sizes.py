@@ -449,3 +449,30 @@ def test_sizes_that_only_tensors_with_numbers_take_are_tried_with_numbers():
         assert "was not judged with such sizes" in str(error)  # noqa: PT017
     else:
         torch.testing.assert_close(found, original(normal(5_001, 2, 4).float()), rtol=1e-4, atol=1e-5)
+
+
+def test_a_way_at_other_sizes_that_cannot_be_traced_is_refused_alone():
+    """As with kinds of arguments: a table that grows when a longer input comes."""
+
+    class Grows(Base):
+        def __init__(self):
+            super().__init__()
+            self.longest = 8
+            self.register_buffer("table", torch.linspace(1, 2, 8).unsqueeze(1), persistent=False)
+
+        def forward(self, x):
+            T = x.shape[1]
+            if self.longest < T:
+                if bool(x.sum() > 1e9):  # what no tracer follows
+                    x = x + 1
+                return self.c(self.rho(self.a(x)).relu())
+            return self.c(self.rho(self.a(x * self.table[:T])))
+
+    original = Grows().eval()
+    c = radnet.compress(original, X)
+    assert c.network.a.out_features == SMALL
+    assert c.certificate.limits == ("sizes with x.shape[1] > 8",)
+    for length in (1, 5, 8):
+        same(original, c.network, normal(3, length, 4).float())
+    with pytest.raises(radnet.errors.InvalidValue, match=r"not judged with such sizes \(x.shape\[1\] > 8\)"):
+        c.network(normal(3, 9, 4).float())

@@ -8,6 +8,7 @@ from dataclasses import replace
 from ..errors import InvalidValue
 from ..running import Call, in_mode
 from .folding import fold
+from .judging.comparisons import sizes_of
 from .judging.explored import Explored
 from .judging.exploring import Explorer
 from .kinds import KindsGuard
@@ -87,6 +88,24 @@ class Follower:
                 f"{self._why_exported}; nor can torch.export ({type(error).__name__}: {reason})"
             ) from error
 
+    def _forget_sizes(self, call: Call) -> bool:
+        """Forget calls of sizes with which forward turns off the way of the base as this call does; whether it does."""
+        base, path = self.explored.base, self.explored.compared
+        axes = [x.ndim for x in base.tensors]
+        sizes = sizes_of(call) if [x.ndim for x in call.tensors] == axes else sizes_of(base)
+        off = next((k for k, comparison in enumerate(path) if not comparison.holds(sizes)), None)
+        if off is None:
+            return False
+        refused = (*path[:off], path[off].otherwise)
+        self.explored.refused_sizes.append((base, refused))
+
+        def turns(other: Call) -> bool:
+            alike = [x.ndim for x in other.tensors] == axes
+            return alike and all(comparison.holds(sizes_of(other)) for comparison in refused)
+
+        self.explored.forget(turns)
+        return True
+
     def restart(self) -> None:
         """Have new ways traced too: on a fresh copy if a layer was folded, which may be another function along them."""
         if self._folded:
@@ -105,12 +124,14 @@ class Follower:
                     raise
 
     def _forget(self, call: Call) -> bool:
-        """Forget a way that cannot be followed, if the kind of its arguments can be refused; whether it can."""
+        """Forget a way that cannot be followed, if the kind of its arguments, or its sizes, can be refused."""
         base, found = self.explored.base, len(self._found)
+        if call is base:
+            return False
         kinds = KindsGuard(self.model, [(call.args, call.kwargs)])
         followed = (base, *self.explored.ways[: found - 1])
         if any(kinds.knows(other.args, other.kwargs) for other in followed):
-            return False
+            return self._forget_sizes(call)
         self.explored.forget(lambda other: kinds.knows(other.args, other.kwargs))
         return True
 

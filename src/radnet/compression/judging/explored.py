@@ -44,6 +44,7 @@ class Explored:
     refused_sizes: list[tuple[Call, Path]] = field(
         default_factory=list
     )  # comparisons of sizes that lead nobody knows where
+    compared: Path = ()  # the comparisons of sizes that forward makes with those of the base
     refused_training: bool = False  # in training mode forward does something else, and it was given in evaluation mode
     asked: dict[str, set[str]] = field(default_factory=dict)  # sizes of layers that forward reads, by path
     logs: list[Log] = field(default_factory=list)  # of the base and of the ways

@@ -211,9 +211,12 @@ class Explorer:
         """Try sizes at which the model's code turns another way; those that cannot be tried are to be refused."""
         each = sum(x.numel() for x in call.tensors) / max(1, self._made_by_row(call) * call.rows)
         most = TURN_RUN * each
-        for turn in Turns(self.copy, call, self.precision, patience).found():
+        turns = Turns(self.copy, call, self.precision, patience)
+        for turn in turns.found():
             if not self._knows(found, call, turn) and not self._turned(found, call, turn, most):
                 found.refused_sizes.append((call, turn.path))
+        if call is found.base:
+            found.compared = turns.compared
 
     @staticmethod
     def _knows(found: Explored, call: Call, turn: Turn) -> bool:

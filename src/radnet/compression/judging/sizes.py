@@ -69,6 +69,7 @@ class Turns:
         with silently():
             self.world = World()
         self.end = time.monotonic() + patience
+        self.compared: Path = ()  # what forward compares with the sizes of the call
         self.lost: set[int] = set()  # axes whose sizes the code has turned into numbers
         self._step: Counter[str] = Counter()  # how a log grows with a loop
 
@@ -79,7 +80,8 @@ class Turns:
                 self.first = self._log(self.given)
             except Exception:  # whatever a model says to tensors without numbers
                 return []
-            return [*self._other_paths(self._first_path()), *self._beyond()]
+            self.compared = self._first_path()
+            return [*self._other_paths(self.compared), *self._beyond()]
 
     # --- by symbols
 

@@ -7,7 +7,9 @@ found by the parameter they use, and the rest by name.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import torch
@@ -15,7 +17,8 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 from ...modes import Argument, Float64
-from ...running import Call, as_float64, restored
+from ...running import Call, as_float64, opened, restored
+from ...surroundings import DEEPEST
 from ...threads import silently, tracing
 from ..operations import layer_of_aten, operation_of_aten, operation_of_module, whole_module
 from ..operations.embedding import Parameter
@@ -44,7 +47,11 @@ def export_recorded(model: nn.Module, inputs: Sequence[Argument] | Call, wide: n
         The copy whose modules the steps are to name; the model itself by default.
     """
     call = (inputs if isinstance(inputs, Call) else Call(tuple(inputs))).mapped(lambda x: x.detach().clone())
-    with tracing(), silently(), torch.no_grad(), restored(model), as_one_operation(model) as activations:
+    around = tracing(), silently(), torch.no_grad(), restored(model), _giving_tensors(model)
+    with ExitStack() as stack:
+        for context in around:
+            stack.enter_context(context)
+        activations = stack.enter_context(as_one_operation(model))
         program = torch.export.export(model, call.args, dict(call.kwargs), strict=False)
     put_back(program.graph, activations)
     ran = Watched(program.graph_module)
@@ -56,6 +63,25 @@ def export_recorded(model: nn.Module, inputs: Sequence[Argument] | Call, wide: n
         ran.run(*arguments)
     steps = list(_Reader(model if wide is None else wide, program, ran).steps())
     return Traced(steps, recorder.log)
+
+
+@contextmanager
+def _giving_tensors(model: nn.Module) -> Iterator[None]:
+    """While this lasts, a model gives a list of the tensors in what it gives: torch.export knows few classes."""
+    forward, before = model.forward, vars(model).get("forward")
+
+    @functools.wraps(forward)
+    def call(*args: Argument, **kwargs: Argument) -> list[Tensor]:
+        return [x for _, x in opened("output", forward(*args, **kwargs), DEEPEST) if isinstance(x, Tensor)]
+
+    model.forward = call
+    try:
+        yield
+    finally:
+        if before is None:
+            vars(model).pop("forward", None)
+        else:
+            vars(model)["forward"] = before
 
 
 def _inside(program: torch.export.ExportedProgram, model: nn.Module) -> dict[fx.Node, tuple[str, str]]:
