@@ -466,7 +466,7 @@ def test_a_file_of_another_kind_names_what_reads_it(tmp_path):
     with pytest.raises(
         radnet.RadNetError, match=r"not a network, but an approximation, which radnet.approximation.load\(path\) reads"
     ):
-        radnet.load(tmp_path / "a")
+        radnet.files.load(tmp_path / "a")
     with pytest.raises(
         radnet.RadNetError, match=r"not an approximation, but a network, which radnet.load\(path\) reads"
     ):
