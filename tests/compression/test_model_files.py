@@ -52,7 +52,7 @@ def assert_twins(a, b):
 
 @pytest.mark.parametrize("family", range(len(FAMILIES)))
 def test_a_random_model_comes_back_bit_for_bit(family, count, evidence, tmp_path):
-    number, smaller = count(4, 40), 0
+    number, smaller = count(2, 40), 0
     for seed in range(family, number * len(FAMILIES), len(FAMILIES)):
         model, rng = random_model(seed)
         x = model.inputs(40, rng)
