@@ -37,23 +37,17 @@ class Cap(Mode):
         return func(*args, **(kwargs or {}))
 
 
-class _Inside(TorchFunctionMode):
-    """Knows whether a function of PyTorch runs: what is compared there is no turn of the user's code."""
+class Between(TorchFunctionMode):
+    """Stands between the user's code and the functions of PyTorch that it calls, and does nothing.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.depth = 0
+    So what PyTorch compares inside a function is not taken for the user's: see `_by_user`.
+    """
 
     def __torch_function__(
         self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
     ) -> Argument:
-        """Call one function; a length becomes a number for the user's code, not for PyTorch."""
-        hidden = getattr(func, "__name__", "") != "__len__"
-        self.depth += hidden
-        try:
-            return func(*args, **(kwargs or {}))
-        finally:
-            self.depth -= hidden
+        """Call one function."""
+        return func(*args, **(kwargs or {}))
 
 
 class World:
@@ -62,8 +56,8 @@ class World:
     def __init__(self) -> None:
         from torch._subclasses.fake_tensor import FakeTensorMode
 
-        self.inside = _Inside()
-        self.asked: Argument = _asking()(self.inside)
+        self.between = Between()
+        self.asked: Argument = _asking()()
         self.mode: Argument = FakeTensorMode(shape_env=self.asked, allow_non_fake_inputs=True)
 
     def static(self, x: Tensor, sizes: Sizes) -> Tensor:
@@ -87,9 +81,8 @@ def _asking() -> type:
     class Asking(ShapeEnv):
         """Decides comparisons of sizes by what the symbols stand for, and notes those of the user's own code."""
 
-        def __init__(self, inside: _Inside) -> None:
+        def __init__(self) -> None:
             super().__init__(duck_shape=False, specialize_zero_one=False)
-            self.inside = inside
             self._count = count()
             self.begin()
 
@@ -110,7 +103,7 @@ def _asking() -> type:
             if not orig_expr.free_symbols <= self.values.keys():  # it depends on numbers in tensors
                 return super().evaluate_expr(orig_expr, *args, **kwargs)
             value = orig_expr.xreplace(self.values)
-            if orig_expr.free_symbols and not self.inside.depth and _by_user():
+            if orig_expr.free_symbols and _by_user():
                 self.seen.append((orig_expr, value))
             return value
 
@@ -130,7 +123,7 @@ def _asking() -> type:
 
 
 def _by_user() -> bool:
-    """Whether it is the user's own code that compares sizes, and not torch's."""
+    """Whether it is the user's own code that compares sizes: the first frame outside of symbols is the user's."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.endswith(_SYMBOLIC):
         frame = frame.f_back

@@ -171,7 +171,7 @@ class Turns:
         self.world.asked.begin()
         recorder = Recorder(self.copy)
         self.symbolic_log = recorder.log
-        with self.world.inside:
+        with self.world.between:
             self._run(self.world.symbolic, sizes, (recorder,), recorder.whole(self.whole))
         lost, found = self.world.asked.told()
         path = tuple(dict.fromkeys(Comparison(code, outcome) for code, outcome in found))
