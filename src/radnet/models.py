@@ -12,9 +12,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .activations import RadialActivation, Shift
+from .activations import RadialActivation, Shift, as_activation
 from .errors import InvalidValue
-from .network import as_activation
 
 
 class RadialConv2d(nn.Sequential):

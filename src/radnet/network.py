@@ -18,20 +18,19 @@ from torch.fx import Proxy
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
-from . import fused
-from .activations import RadialActivation, Shift, named_activation
+from . import fused, notebook
+from .activations import ActivationLike, RadialActivation, Shift, as_activation
 from .checks import as_tensors, check_dtype, check_features, check_kind, check_number, check_parameters
 from .errors import InvalidType, InvalidValue
 from .initialization import balance, draw_balanced, draw_like_linear
 from .linalg import pad
 from .widths import check_widths
 
-ActivationLike = str | RadialActivation
 INITIALISATIONS = ("stable", "linear")
 NetworkT = TypeVar("NetworkT", bound="RadNet")
 
 
-class RadNet(nn.Module):
+class RadNet(notebook.Drawn, nn.Module):
     """A radial neural network: ``F_i(x) = rho_i(W_i F_{i-1}(x) + b_i)`` for i = 1, ..., L, with ``F_0(x) = x``.
 
     Parameters
@@ -218,6 +217,9 @@ class RadNet(nn.Module):
         lazy = any(is_lazy(p) for p in self.parameters())
         return f"widths={self.widths}, parameters={'not initialised' if lazy else self.parameter_count}"
 
+    def _drawing(self) -> str:
+        return notebook.layers(self.widths, [str(rho) for rho in self.activations])
+
     # --- from parameters
 
     @classmethod
@@ -376,24 +378,3 @@ def _hidden_activations(
         given = [activation] * max(count, 1)
     found = [as_activation(a, f"layer {i}", shift, device, dtype) for i, a in enumerate(given, start=1)]
     return found[:count]
-
-
-def as_activation(
-    given: object, where: str, shift: Shift, device: torch.device | str | None, dtype: torch.dtype | None
-) -> RadialActivation:
-    """An activation of its own for one layer: made from a name, or copied from a module."""
-    if isinstance(given, str):
-        return named_activation(given, shift=shift, device=device, dtype=dtype)
-    if not isinstance(given, RadialActivation):
-        hint = "wrap a profile in radnet.Radial(h)" if callable(given) else "give a name or a radnet activation"
-        if isinstance(given, type) and issubclass(given, RadialActivation):
-            raise InvalidType(f"{where}: activation is the class {given.__name__}; did you mean {given.__name__}()?")
-        raise InvalidType(f"{where}: activation is a {type(given).__name__}, which is not radial; {hint}")
-    if shift is not None:
-        raise InvalidValue(f"{where}: shift={shift!r} goes with activations given by name; give it to the module")
-    if given.blocks is not None or given.dim != -1:
-        raise InvalidValue(
-            f"{where}: {given} has blocks or an axis of its own; a RadNet rescales whole feature vectors. "
-            "Use it in nn.Sequential or in a module of your own"
-        )
-    return copy.deepcopy(given).to(device=device, dtype=dtype)

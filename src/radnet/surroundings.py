@@ -8,11 +8,12 @@ So `untouched` puts back what such containers held, and has the functions forget
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
@@ -25,6 +26,8 @@ from .threads import alone
 DEEPEST = 6
 #: containers with more entries than this are data, not caches; functions beyond so many are not read
 _LARGEST, _MOST = 10_000, 2_000
+#: entries that are looked at in all containers outside of a model, nearest first: a library may hang behind a name
+_MOST_ENTRIES = 20_000
 _CONTAINERS = (list, dict, set, deque)
 _LIBRARIES = frozenset({"torch", "radnet", "numpy", *sys.stdlib_module_names})
 Namespace = dict[str, object]
@@ -34,24 +37,30 @@ Held = tuple[Argument, Argument]  # a container, and a copy of what is in it
 # --- containers
 
 
-def contents(values: Iterable[object], own: Callable[[object], bool] = lambda value: True) -> list[Held]:
-    """The containers among these values and in objects there that are ``own``, with copies of what is in them."""
+def contents(
+    values: Iterable[object], own: Callable[[object], bool] = lambda value: True, most: float = math.inf
+) -> list[Held]:
+    """The containers among these values and in objects there that are ``own``, with copies of what is in them.
+
+    Nearest first, until they have ``most`` entries together.
+    """
     found: list[Held] = []
     seen: set[int] = set()
-    todo: list[tuple[object, int]] = [(value, DEEPEST) for value in values]
-    while todo:
-        value, depth = todo.pop()
+    todo: deque[tuple[object, int]] = deque((value, DEEPEST) for value in values)
+    while todo and most > 0:
+        value, depth = todo.popleft()
         if id(value) in seen or not own(value):
             continue
         seen.add(id(value))
         if isinstance(value, _CONTAINERS):
             found.append((value, value.copy()))
-            inner: Iterable[object] = value.values() if isinstance(value, dict) else value
+            inner: Collection[object] = value.values() if isinstance(value, dict) else value
         elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, Tensor | type):
             found.append((vars(value), dict(vars(value))))
             inner = vars(value).values()
         else:
             continue
+        most -= len(inner)
         if depth:
             todo += [
                 (part, depth - 1) for part in inner if not isinstance(part, Tensor | nn.Module | int | float | str)
@@ -248,7 +257,7 @@ class _Kept:
         self.names = [(space, name, space[name]) for space, name in names.values() if name in space]
         values = [value for _, own in self.classes for value in own.values()]
         values += [value for _, _, value in self.names] + [value for reach in reaches for value in reach.values]
-        self.contents = contents(values, _is_users)
+        self.contents = contents(values, _is_users, _MOST_ENTRIES)
 
     def differ(self) -> bool:
         """Whether anything is another."""

@@ -5,12 +5,14 @@
 
 import copy
 import functools
+import types
 
 import pytest
 import torch
 from torch import nn
 
 import radnet
+from radnet import surroundings
 from trust_models import normal
 
 X = normal(6, 6, 4)
@@ -203,3 +205,33 @@ def test_verify_sees_a_second_model_that_is_another_function_later():
     assert radnet.verify(Always().eval(), Always().eval(), X).lossless
     with pytest.raises(radnet.RadNetError, match="Later: what its forward does depends on what earlier calls left"):
         radnet.verify(Always().eval(), Later().eval(), X)
+
+
+class Library:
+    """Stands for a package of somebody's: a cache near its top, and a great deal behind it."""
+
+    def __init__(self):
+        self.deep = [[types.SimpleNamespace(entries=list(range(100)), more={}) for _ in range(100)] for _ in range(100)]
+        self.near = {}
+
+
+LIBRARY = Library()
+
+
+class Behind(Base):
+    def factor(self, x):
+        return LIBRARY.near.setdefault(x.shape[1], torch.linspace(0, 1, x.shape[1])[:, None])
+
+
+def test_what_is_near_is_put_back_and_little_is_looked_at_behind_it():
+    model = Behind().eval()
+    wanted = model(X)
+    before = dict(LIBRARY.near)
+    assert radnet.compress(model, X).certificate.lossless
+    assert LIBRARY.near.keys() == before.keys()
+    assert all(LIBRARY.near[n] is before[n] for n in before)
+    assert torch.equal(model(X), wanted)
+    with surroundings.untouched(model):
+        held = surroundings.contents([LIBRARY], most=surroundings._MOST_ENTRIES)
+    assert any(container is LIBRARY.near for container, _ in held)
+    assert surroundings._MOST_ENTRIES <= sum(len(items) for _, items in held) < surroundings._MOST_ENTRIES + 101

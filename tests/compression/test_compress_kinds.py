@@ -579,3 +579,51 @@ def test_outputs_of_any_class_are_followed_where_torch_export_has_to(give):
 
     c = radnet.compress(Gives().eval(), X)
     assert (c.network.a.out_features, c.traced_by) == (5, "torch.export")
+
+
+class Siamese(Base):
+    def forward(self, x, y=None):
+        return self.c(self.hidden(x)) if y is None else self.c(self.hidden(x)) - self.c(self.hidden(y))
+
+
+class Folded(Base):
+    def forward(self, xs):
+        h = torch.zeros(len(xs[0]), 4)
+        for x in xs:
+            h = (h + self.hidden(x)[:, :4]).relu()
+        return self.c(self.hidden(h))
+
+
+class Chunked(Base):
+    def forward(self, x):
+        return torch.cat([self.c(self.hidden(part)) for part in x.split(4)])
+
+
+@pytest.mark.parametrize("given", [(normal(9, 4).float(),), (normal(9, 4).float(), normal(9, 4).float())])
+def test_a_model_for_one_tensor_or_two_shrinks_and_is_the_same_for_both(given):
+    original = Siamese().eval()
+    c = radnet.compress(original, given)
+    assert c.network.a.out_features == 5
+    x, y = normal(7, 4).float(), normal(7, 4).float()
+    for args in ((x,), (x, y), (x, None)):
+        torch.testing.assert_close(c.network(*args), original(*args), rtol=1e-5, atol=1e-6)
+
+
+def test_another_number_of_tensors_in_a_list_is_the_same_or_refused():
+    original = Folded().eval()
+    c = radnet.compress(original, ([normal(9, 4).float() for _ in range(2)],))
+    for count in (1, 2, 3, 5):
+        xs = [normal(7, 4).float() for _ in range(count)]
+        try:
+            found = c.network(xs)
+        except radnet.RadNetError:
+            assert count != 2
+        else:
+            torch.testing.assert_close(found, original(xs), rtol=1e-5, atol=1e-6)
+
+
+def test_the_report_says_which_layers_stay_because_of_a_loop():
+    c = radnet.compress(Chunked().eval(), normal(9, 4).float())
+    loops = [s for s in c.spaces if s.reason is radnet.compression.Reason.LOOP]
+    assert [(s.space, s.before, s.after) for s in loops] == [("a", 32, 32), ("c", 3, 3)]
+    assert "a is called in a loop whose length depends on the inputs" in c.report()

@@ -8,7 +8,7 @@ from torch import nn
 
 import radnet
 from known_models import normal
-from radnet.compression.judging import exploring
+from radnet.compression.judging import exploring, fakes
 from radnet.compression.judging.comparisons import Comparison, solved
 from radnet.compression.judging.sizes import Turns
 from radnet.running import Call, Precision
@@ -476,3 +476,19 @@ def test_a_way_at_other_sizes_that_cannot_be_traced_is_refused_alone():
         same(original, c.network, normal(3, length, 4).float())
     with pytest.raises(radnet.errors.InvalidValue, match=r"not judged with such sizes \(x.shape\[1\] > 8\)"):
         c.network(normal(3, 9, 4).float())
+
+
+def test_operations_of_unknown_sizes_never_run_on_many_numbers(monkeypatch):
+    """A matrix of rows by rows is asked for at 2^24 rows: no such zeros are made."""
+    made = []
+    zeros_like = torch.zeros_like
+    monkeypatch.setattr(torch, "zeros_like", lambda x, **kwargs: made.append(x.numel()) or zeros_like(x, **kwargs))
+
+    class Sparse(Base):
+        def forward(self, x):
+            h = self.rho(self.a(x))
+            return self.c(torch.sparse.mm(torch.eye(len(x), dtype=x.dtype).to_sparse(), h))
+
+    assert radnet.compress(Sparse().eval(), normal(6, 4).float()).certificate.lossless
+    assert made
+    assert max(made) <= fakes.MOST_ZEROS

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from .. import notebook
 from ..errors import InvalidType, InvalidValue, printable
 from .constructions.deep import DeepNetwork
 from .covers import Cover
@@ -149,6 +150,14 @@ class Certificate:
 
     def report(self) -> str:
         """A table a person reads."""
+        return table(self._rows())
+
+    def _repr_html_(self) -> str:
+        said = f"|F(x) - f(x)| ≤ {self.bound:.4g} < {self.eps:g}" + ("" if self.proven else ", on samples only")
+        rows = [(name, printable(text, _LONGEST_ROW)) for name, text in self._rows()]
+        return notebook.whole(notebook.verdict(self.proven, said), notebook.table((), rows))
+
+    def _rows(self) -> list[tuple[str, str]]:
         bound = "bound" if self.proven else "on samples"
         far = ", ".join(f"{value:.3g} in {name}" for name, value in self.reach.items() if value > 0)
         also = ", ".join(name for name in self.bounds if self.holds_in(DTYPES[name]))
@@ -173,7 +182,7 @@ class Certificate:
             rows.append(("limit up to", f"|x| = {far}"))
         if self.recorded:
             rows.append(("recorded", "in the file; not measured again (radnet verify does)"))
-        return table(rows)
+        return rows
 
     def to_dict(self) -> dict[str, object]:
         """Plain data for JSON, None for infinite; the widths are left out, which width and depth determine."""

@@ -44,6 +44,21 @@ class Approximation:
     domain: Domain | None = None
     formula: str | None = None
 
+    def __call__(self, x: Tensor) -> Tensor:
+        """F(x) by the network, in its dtype, in which the certificate holds; returned in the dtype of x.
+
+        Examples
+        --------
+        >>> import torch, radnet
+        >>> a = radnet.approximate(torch.sin, radnet.Box(0, 3), 0.1, lipschitz=1)
+        >>> a(torch.ones(5, 1)).dtype
+        torch.float32
+        """
+        check_features(x, "an approximation", self.certificate.widths[0])
+        own: Tensor = next(self.network.parameters())
+        y: Tensor = self.network(x.to(own))
+        return y.to(x)
+
     def evaluate(self, x: Tensor) -> Tensor:
         """The same function by its closed form: the value of the first ball that contains x, by a k-d tree.
 
@@ -120,6 +135,13 @@ class Approximation:
     def report(self) -> str:
         """The certificate as a table a person reads."""
         return self.certificate.report()
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data, for JSON: the certificate, and f if it was given as a formula."""
+        return {**self.certificate.to_dict(), "formula": self.formula}
+
+    def _repr_html_(self) -> str:
+        return self.certificate._repr_html_()
 
     def __repr__(self) -> str:
         c = self.certificate

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from .. import notebook
 from ..modes import Argument
 from ..running import Call, copied, run
 from .bounds.bound import Bound
@@ -24,7 +25,7 @@ from .storage import save_model
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ModelCompression(Generic[ModelT]):
     """A compressed model and what is known about it.
 
@@ -74,6 +75,40 @@ class ModelCompression(Generic[ModelT]):
         """
         return draw([(s.space, s.before, s.after, s.why) for s in self.spaces], self.edges)
 
+    def to_dict(self) -> dict[str, object]:
+        """Plain data, for JSON: the spaces, the sizes before and after, the certificate.
+
+        >>> import radnet
+        >>> c = radnet.compress(nn.Sequential(nn.Linear(3, 64), radnet.Squash(), nn.Linear(64, 2)))
+        >>> c.to_dict()["parameters"]
+        [386, 26]
+        """
+        return {
+            "model": type(self.original).__name__,
+            "spaces": [
+                {"space": s.space, "before": s.before, "after": s.after, "why": s.why, "along": list(s.along)}
+                for s in self.spaces
+            ],
+            "parameters": [parameters(self.original), parameters(self.network)],
+            "bytes": [stored_bytes(self.original), stored_bytes(self.network)],
+            "traced_by": self.traced_by,
+            "bound": None if self.bound is None else str(self.bound),
+            "certificate": self.certificate.for_file(),
+        }
+
+    def __repr__(self) -> str:
+        a, b = parameters(self.original), parameters(self.network)
+        name = type(self.original).__name__
+        return f"ModelCompression({name}, {a:,} -> {b:,} parameters, {self.certificate.verdict})"
+
+    def _repr_svg_(self) -> str:
+        return notebook.alone(self.picture())
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        said = [] if self.bound is None else [str(self.bound)]
+        return self.certificate.html(notebook.table(rows[0], rows[1:]), self.picture(), notebook.lines(said))
+
     def report(self, timing: bool = False) -> str:
         """A table for people: spaces, parameters, bytes and multiply-adds before and after, the gaps; time if asked.
 
@@ -87,6 +122,15 @@ class ModelCompression(Generic[ModelT]):
         4                                  2         2  it is an output of the model
         parameters                     4,546       ...
         """
+        rows = self._rows()
+        if timing:
+            for count in (1, 256):
+                with suppress(Exception):  # not every model takes these rows beside its other arguments
+                    rows.append(self._timed_row(count))
+        said = [] if self.bound is None else [f"  {self.bound}"]
+        return "\n".join([*in_columns(rows, least=(28, 8, 10)), "", str(self.certificate), *said])
+
+    def _rows(self) -> list[Row]:
         rows = [("space", "before", "after", "why not smaller")]
         for s in self.spaces:
             name = s.space if len(s.space) <= 26 else s.space[:23] + "..."
@@ -95,12 +139,7 @@ class ModelCompression(Generic[ModelT]):
         for what, measure in (("parameters", parameters), ("bytes", stored_bytes), ("multiply-adds a row", self._work)):
             a, b = measure(self.original), measure(self.network)
             rows.append((what, f"{a:,}", f"{b:,}", f"({a / b:.1f} times fewer)" if b else ""))
-        if timing:
-            for count in (1, 256):
-                with suppress(Exception):  # not every model takes these rows beside its other arguments
-                    rows.append(self._timed_row(count))
-        said = [] if self.bound is None else [f"  {self.bound}"]
-        return "\n".join([*in_columns(rows, least=(28, 8, 10)), "", str(self.certificate), *said])
+        return rows
 
     def _work(self, model: nn.Module) -> int:
         return multiply_adds(model, self.inputs) // Call(tuple(self.inputs)).rows

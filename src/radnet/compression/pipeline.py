@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -35,6 +35,7 @@ from .judging.explored import Explored
 from .judging.exploring import Explorer
 from .kinds import KindsGuard
 from .model import ModelCompression
+from .operations import has_sizes
 from .operations.ends import Input
 from .picture import Edge
 from .program import Step
@@ -58,6 +59,8 @@ from .surgery import changes, install
 ModelT = TypeVar("ModelT", bound=nn.Module)
 #: what code names that asks how many axes a tensor has
 _COUNTING = frozenset({"dim", "ndim", "ndimension"})
+#: where layers keep the width of what they write
+_WRITTEN = ("out_features", "out_channels", "embedding_dim")
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +237,16 @@ def made_smaller(wish: Wish[ModelT], follower: Follower) -> Smaller[ModelT]:
     install(small, found, analysis, layout)
     wide: Any = rewritten(small, follower.explored.base, programs[0], analysis, layout) if rewrite else small
     edges = tuple(_edges(analysis, layout))
-    return Smaller(as_shipped(wide, model), wide, tuple(reports(layout)), follower.way, change, edges)
+    spaces = (*reports(layout), *_in_loops(model, follower.explored.looped))
+    return Smaller(as_shipped(wide, model), wide, spaces, follower.way, change, edges)
+
+
+def _in_loops(model: nn.Module, looped: Collection[str]) -> Iterator[SpaceReport]:
+    """The layers that are not followed because they are called in a loop of varying length."""
+    for path, m in model.named_modules():
+        if path in looped and has_sizes(m):
+            n, why = next(size for name, size in vars(m).items() if name in _WRITTEN), Why(Reason.LOOP, path)
+            yield SpaceReport(path, n, n, str(why), (), why.reason)
 
 
 def _laid_out(

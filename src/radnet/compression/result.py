@@ -16,6 +16,7 @@ from typing import Generic
 import torch
 from torch import Tensor
 
+from .. import notebook
 from ..errors import StaleResult
 from ..files import save
 from ..linalg import pad
@@ -24,11 +25,12 @@ from ..running import copied
 from ..symmetry import OrthogonalAction
 from .chain import ReducedChain, complete_bases, transform
 from .judging.certificate import Certificate
+from .picture import Edge, draw
 
 Row = tuple[str, str, str, str]  # of a report: a name, before, after, a remark
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Compression(Generic[NetworkT]):
     """A compressed network and what is known about it.
 
@@ -84,6 +86,44 @@ class Compression(Generic[NetworkT]):
         """Write the small network with its certificate; `radnet.load` reads it."""
         save(self.network, path, certificate=self.certificate.for_file())
 
+    def picture(self) -> str:
+        """The widths before and after, as SVG.
+
+        >>> import radnet
+        >>> "64 → 4" in radnet.compress(radnet.RadNet((3, 64, 2))).picture()
+        True
+        """
+        layers = zip(self._names(), self.original.widths, self.network.widths, strict=True)
+        edges = [Edge(f"layer {i + 1}", (i,), (i + 1,)) for i in range(len(self.original.widths) - 1)]
+        return draw([(name, a, b, "") for name, a, b in layers], edges)
+
+    def to_dict(self) -> dict[str, object]:
+        """Plain data, for JSON: widths and sizes before and after, the certificate.
+
+        >>> import radnet
+        >>> radnet.compress(radnet.RadNet((1, 8, 16, 8, 1))).to_dict()["widths"]
+        [[1, 8, 16, 8, 1], [1, 2, 3, 4, 1]]
+        """
+        nets, size = (self.original, self.network), self.network.weights[0].element_size()
+        return {
+            "model": type(self.original).__name__,
+            "widths": [list(net.widths) for net in nets],
+            "parameters": [net.parameter_count for net in nets],
+            "bytes": [net.parameter_count * size for net in nets],
+            "certificate": self.certificate.for_file(),
+        }
+
+    def __repr__(self) -> str:
+        a, b = (", ".join(map(str, net.widths)) for net in (self.original, self.network))
+        return f"Compression(({a}) -> ({b}), {self.certificate.verdict})"
+
+    def _repr_svg_(self) -> str:
+        return notebook.alone(self.picture())
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        return self.certificate.html(notebook.table(rows[0], rows[1:]), self.picture())
+
     def report(self, timing: bool = False) -> str:
         """A table for people: widths, parameters and bytes before and after, the gaps, and wall time if asked for.
 
@@ -101,17 +141,23 @@ class Compression(Generic[NetworkT]):
         lossless, on 256 inputs
         ...
         """
+        rows = self._rows()
+        if timing:
+            rows += [self._timed_row(count) for count in (1, 256)]
+        return "\n".join([*in_columns(rows, least=(14, 10, 10)), "", str(self.certificate)])
+
+    def _names(self) -> list[str]:
+        return ["input", *(f"hidden {i}" for i in range(1, len(self.original.widths) - 1)), "output"]
+
+    def _rows(self) -> list[Row]:
         before, after = self.original.widths, self.network.widths
-        names = ["input", *(f"hidden {i}" for i in range(1, len(before) - 1)), "output"]
         rows = [("layer", "before", "after", "")]
-        rows += [(name, f"{a:,}", f"{b:,}", "") for name, a, b in zip(names, before, after, strict=True)]
+        rows += [(name, f"{a:,}", f"{b:,}", "") for name, a, b in zip(self._names(), before, after, strict=True)]
         a, b = self.original.parameter_count, self.network.parameter_count
         size = self.network.weights[0].element_size()
         rows.append(("parameters", f"{a:,}", f"{b:,}", f"({a / b:.1f} times fewer)"))
         rows.append(("bytes", f"{a * size:,}", f"{b * size:,}", ""))
-        if timing:
-            rows += [self._timed_row(count) for count in (1, 256)]
-        return "\n".join([*in_columns(rows, least=(14, 10, 10)), "", str(self.certificate)])
+        return rows
 
     def __getstate__(self) -> dict[str, object]:
         fresh = parameter_versions(self.original) == self._versions

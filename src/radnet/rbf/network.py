@@ -15,18 +15,19 @@ from typing import TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from ..activations import RadialActivation, Shift
+from .. import notebook
+from ..activations import ActivationLike, RadialActivation, Shift, as_activation
 from ..checks import as_tensors, check_dtype, check_features, check_kind, check_parameters
 from ..errors import InvalidType, InvalidValue
 from ..initialization import balance, draw_balanced
-from ..network import ActivationLike, RadNet, as_activation
+from ..network import RadNet
 from ..origin import accumulation_dtype, less_shift
 from ..widths import check_widths
 
 NetworkT = TypeVar("NetworkT", bound="RBFNetwork")
 
 
-class RBFNetwork(nn.Module):
+class RBFNetwork(notebook.Drawn, nn.Module):
     """A constrained multilayer RBF network: ``F_l(x) = W_l rho_{l-1}(F_{l-1}(x) + b_{l-1})``, with ``F_0(x) = x``.
 
     Constrained: each layer has one centre, ``-b_{l-1}``, a local linear model ``W_l`` and no constant term.
@@ -152,6 +153,9 @@ class RBFNetwork(nn.Module):
     def extra_repr(self) -> str:
         """Widths and parameter count."""
         return f"widths={self.widths}, parameters={self.parameter_count}"
+
+    def _drawing(self) -> str:
+        return notebook.layers(self.widths, [f"{rho} before it" for rho in self.activations])
 
     # --- from parameters
 

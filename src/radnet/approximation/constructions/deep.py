@@ -7,6 +7,7 @@ import abc
 import torch
 from torch import Tensor, nn
 
+from ... import notebook
 from ...activations import Identity, RadialActivation, StepReLU
 from ...checks import check_features
 from ...errors import InvalidValue
@@ -16,7 +17,7 @@ from ...widths import count_parameters
 MOST_BYTES = 2**30
 
 
-class DeepNetwork(nn.Module, abc.ABC):
+class DeepNetwork(notebook.Drawn, nn.Module):
     """What the networks of `approximate` have in common: widths, input checks, the way to a plain `RadNet`.
 
     All parameters are frozen; ``requires_grad_()`` makes them trainable.
@@ -74,6 +75,9 @@ class DeepNetwork(nn.Module, abc.ABC):
         n = self.widths[0]
         check_features(x, type(self).__name__, n, self._dtype())
         return x.reshape(-1, n).T
+
+    def _drawing(self) -> str:
+        return notebook.layers(self.widths, [*["StepReLU()"] * (len(self.widths) - 2), "Identity()"])
 
     def extra_repr(self) -> str:
         """Widths, shortened, and depth."""

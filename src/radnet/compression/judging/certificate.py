@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 
+from ... import notebook
 from ...measuring import ULPS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """Measured gaps between two networks.
 
@@ -90,12 +91,34 @@ class Certificate:
             for name, value in self.to_dict().items()
         }
 
-    def __str__(self) -> str:
-        verdict = "lossless" if self.lossless else f"NOT lossless: {self.rows_failed} rows beyond rounding"
+    @property
+    def verdict(self) -> str:
+        """In words: lossless or not, and on how many inputs.
+
+        >>> import radnet
+        >>> radnet.compress(radnet.RadNet((1, 8, 1))).certificate.verdict
+        'lossless, on 256 inputs'
+        """
+        said = "lossless" if self.lossless else f"NOT lossless: {self.rows_failed} rows beyond rounding"
         if not self.lossless and self.rows_judged == 0:
-            verdict = "NOT judged: every row is at a jump of a profile, or gives no finite number"
+            said = "NOT judged: every row is at a jump of a profile, or gives no finite number"
+        return f"{said}, on {self.rows} inputs"
+
+    def __repr__(self) -> str:
+        gaps = f"max_gap64={self.max_gap64:.3g}, max_gap={self.max_gap:.3g} in {self.dtype}"
+        return f"Certificate({self.verdict}; {gaps})"
+
+    def html(self, *parts: str) -> str:
+        """For a notebook: the verdict, then what is given as HTML, then the figures."""
+        verdict, *lines = str(self).split("\n")
+        return notebook.whole(notebook.verdict(self.lossless, verdict), *parts, notebook.lines(lines))
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def __str__(self) -> str:
         lines = [
-            f"{verdict}, on {self.rows} inputs",
+            self.verdict,
             f"  gap in {self.judged_in:<9} max {self.max_gap64:.3g}, mean {self.mean_gap64:.3g}",
             f"  gap in {self.dtype:<9} max {self.max_gap:.3g}, mean {self.mean_gap:.3g}; "
             f"rounding alone moves the original by up to {self.rounding:.3g}",

@@ -82,3 +82,12 @@ class Explored:
 def shapes_tried(found: Explored) -> Sequence[str]:
     """What the calls were, in words."""
     return tuple(dict.fromkeys(tried.call.what for tried in found.others))
+
+
+def other_kind(call: Call, base: Call) -> bool:
+    """Whether an argument is a tensor in one call and is left out, or None, in the other.
+
+    There are few such calls, so each is followed for itself, and none is taken for a longer loop.
+    """
+    a, b = ({str(k) for k, x in (*enumerate(c.args), *c.kwargs.items()) if isinstance(x, Tensor)} for c in (call, base))
+    return a != b and len(call.args) == len(base.args)

@@ -29,7 +29,7 @@ from ..trust import has_hooks
 from .asked import SIZES, watching
 from .code import asks_for_sizes, lengths_in, names_of
 from .comparisons import numbers_of, resized, sizes_of
-from .explored import Explored, Tried
+from .explored import Explored, Tried, other_kind
 from .jumps import Norms, near_jump, norms_of, rows_of
 from .one_function import check_no_chance, check_same_way, check_settings, differs_in_training
 from .options import Outcome, vary
@@ -257,7 +257,7 @@ class Explorer:
             found.others.append(tried)
         if tried.log in found.logs:
             return len(tried.log)
-        looped = loops(found.logs[0], tried.log)
+        looped = set() if other_kind(call, found.base) else loops(found.logs[0], tried.log)
         found.looped |= looped
         only_longer = {name for name, _ in tried.log} <= {name for name, _ in found.logs[0]}
         if looped and only_longer:

@@ -265,7 +265,7 @@ class Turns:
         """What runs with these sizes."""
         recorder = Recorder(self.copy)
         most = MORE_OPERATIONS + len(getattr(self, "first", ()))
-        self._run(self.world.static, sizes, (Cap(most), recorder), recorder.whole(self.whole))
+        self._run(self.world.static, sizes, (Cap(most, self.world), recorder), recorder.whole(self.whole))
         return recorder.log
 
     def _run(
