@@ -330,7 +330,7 @@ def test_a_state_from_which_the_scheduler_cannot_go_on_is_refused_and_nothing_ch
     path, unchanged = tmp_path / "run", []
     run(3)
     run(4)  # as it is, it goes on
-    header, tensors = unpack(path, "radnet-checkpoint", 2, "")
+    header, tensors = unpack(path, "radnet-checkpoint", 3, "")
     header["scheduler"] |= change
     header["groups"][0]["lr"] = 1e10
     path.write_bytes(pack(tensors, "radnet-checkpoint", header))

@@ -24,10 +24,10 @@ from ..reading import FLOATS, Header, Layout, check_fits, pack, part_of, reading
 from ..writing import write_atomically
 from .schedules import Scheduler, check_schedule
 
-FORMAT = 2  # 1 had no checksum and no state of torch's global generators
+FORMAT = 3  # 1 had no checksum and no state of torch's global generators, 2 no validation
 _KEY = "radnet-checkpoint"
 #: how the names of tensors begin
-_PARTS = ("model", "optimizer", "history", "generator", "random")
+_PARTS = ("model", "optimizer", "history", "generator", "random", "best")
 _NO_HISTORY = "{}: the history of losses and rates is missing or damaged"
 
 Path = str | os.PathLike[str]
@@ -38,15 +38,25 @@ PlainT = TypeVar("PlainT")
 
 @dataclass
 class Progress:
-    """Where a run stands: epochs done, and the loss and learning rate of each of them."""
+    """Where a run stands: epochs done, the loss and learning rate of each of them; with validation its loss too.
+
+    ``best`` are the weights after the epoch with the smallest loss on the validation data.
+    """
 
     losses: list[float] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
+    validation: list[float] = field(default_factory=list)
+    best: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def epoch(self) -> int:
         """Epochs done."""
         return len(self.losses)
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch, counted from 1, after which the loss on the validation data was smallest."""
+        return 1 + self.validation.index(min(self.validation))
 
 
 def write_checkpoint(
@@ -81,6 +91,9 @@ def write_checkpoint(
                 header["numbers"][f"{index}.{key}"] = value
     tensors["history.losses"] = torch.tensor(progress.losses, dtype=torch.float64)
     tensors["history.rates"] = torch.tensor(progress.rates, dtype=torch.float64)
+    if progress.validation:
+        tensors["history.validation"] = torch.tensor(progress.validation, dtype=torch.float64)
+        tensors |= {f"best.{name}": value for name, value in progress.best.items()}
     if generator is not None:
         tensors["generator"] = generator.get_state()
     now = random_states(model)
@@ -96,8 +109,11 @@ def read_checkpoint(
     *,
     scheduler: Scheduler | None = None,
     generator: torch.Generator | None = None,
+    validates: bool | None = None,
 ) -> Progress:
     """Put a run back to where its checkpoint stands; nothing is changed unless everything fits.
+
+    ``validates``: whether the run has validation data, if that is to be compared.
 
     Raises
     ------
@@ -110,9 +126,16 @@ def read_checkpoint(
         )
         header, tensors = unpack(path, _KEY, FORMAT, "not a radnet checkpoint", announced)
         progress = _history(path, tensors)
+        if validates is not None and progress.epoch and validates != bool(progress.validation):
+            with_or_not = "with" if progress.validation else "without"
+            raise InvalidValue(
+                f"{path}: the run was started {with_or_not} validation data; resume it as it was started"
+            )
         weights = part_of(tensors, "model")
         for name, value in model.state_dict().items():
             check_fits(weights[name], value, f"{path}: {name}")
+            if progress.best:
+                check_fits(progress.best[name], value, f"{path}: best.{name}")
         state = _optimizer_state(path, header, part_of(tensors, "optimizer"), optimizer)
         if scheduler is not None:
             _check_alike(header["scheduler"], scheduler.state_dict(), f"{path}: the scheduler")
@@ -176,13 +199,17 @@ def _check_announced(
 ) -> None:
     """The tensors in the file, none of which was read yet, against the header and the run that is to go on."""
     history = part_of(found, "history")
-    if history.keys() != {"losses", "rates"} or any(
+    if history.keys() - {"validation"} != {"losses", "rates"} or any(
         x.dtype != torch.float64 or len(x.shape) != 1 for x in history.values()
     ):
         raise InvalidValue(_NO_HISTORY.format(path))
     if any(x.shape != (header.get("epoch"),) for x in history.values()):
         raise InvalidValue(f"{path}: the history does not have as many epochs as the header says")
     _check_weights(path, part_of(found, "model"), model.state_dict())
+    if "validation" in history:
+        _check_weights(path, part_of(found, "best"), model.state_dict())
+    elif part_of(found, "best"):
+        raise InvalidValue(f"{path}: it holds the best weights of a run without validation; it is damaged")
     if (generator is None) != ("generator" not in found) or (scheduler is None) != (header.get("scheduler") is None):
         raise InvalidValue(
             f"{path}: the run was started with another generator or scheduler; resume it as it was started"
@@ -205,7 +232,8 @@ def _history(path: Path, tensors: dict[str, Tensor]) -> Progress:
     found = part_of(tensors, "history")
     if not all(bool(x.isfinite().all()) for x in found.values()):
         raise InvalidValue(_NO_HISTORY.format(path))
-    return Progress(found["losses"].tolist(), found["rates"].tolist())
+    validation = found["validation"].tolist() if "validation" in found else []
+    return Progress(found["losses"].tolist(), found["rates"].tolist(), validation, part_of(tensors, "best"))
 
 
 def _check_weights(path: Path, weights: Mapping[str, Layout], own: dict[str, Tensor]) -> None:

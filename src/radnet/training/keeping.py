@@ -46,12 +46,17 @@ class Keeper:
         self.scheduler, self.generator = scheduler, generator
         self.began = random_states(model)
 
-    def resume(self) -> Progress:
+    def resume(self, *, validates: bool = False) -> Progress:
         """Where the run stands: at its beginning, or where its file has it."""
         if self.path is None or not Path(self.path).is_file():
             return Progress()
         return read_checkpoint(
-            self.path, self.model, self.optimizer, scheduler=self.scheduler, generator=self.generator
+            self.path,
+            self.model,
+            self.optimizer,
+            scheduler=self.scheduler,
+            generator=self.generator,
+            validates=validates,
         )
 
     def keep(self, progress: Progress) -> None:

@@ -20,11 +20,13 @@ from ..errors import Diverged, InvalidValue
 from ..network import RadNet
 from .bar import bar
 from .batches import Loss, Pair, batches_of, check_shapes, generator_of, tensors_of
+from .checkpoints import Progress
 from .keeping import Due, Keeper
 from .losses import is_mse, mse_in_one_pass
 from .processes import World
 from .result import FitResult
 from .schedules import Scheduler
+from .validating import Validation
 
 
 def fit(
@@ -36,6 +38,8 @@ def fit(
     loss: Loss = nn.functional.mse_loss,
     target: float | None = None,
     max_seconds: float | None = None,
+    validation: Pair | Iterable[Pair] | None = None,
+    patience: int | None = None,
     scheduler: Scheduler | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     every: int | None = None,
@@ -60,6 +64,11 @@ def fit(
         Stop after the first epoch whose loss is at most this. Not reaching it is a result, not an error.
     max_seconds : float, optional
         Stop after the epoch in which this call has taken so long.
+    validation : (inputs, targets), or an iterable of such pairs, optional
+        Held-out data. Its loss is measured after every epoch, in evaluation mode, and the model ends with the weights
+        at which it was smallest.
+    patience : int, optional
+        Stop after so many epochs in which the loss on the validation data got no smaller.
     scheduler : learning rate scheduler, optional
         Stepped after every epoch.
     checkpoint : path, optional
@@ -92,15 +101,17 @@ def fit(
     True
     """
     _check_arguments(model, epochs, optimizer, every, every_seconds)
+    _check_patience(patience, validation is not None)
     world = World.current()
     keeper = Keeper(checkpoint, model, optimizer, scheduler, generator_of(data), writes=world.rank == 0)
     batches = batches_of(data, model)
+    held_out = None if validation is None else Validation(model, validation, loss, patience)
     with keeper.at_work():
-        done = keeper.resume()
+        done = keeper.resume(validates=held_out is not None)
         forward = world.wrap(model)
         due = Due(every, every_seconds)
         start = time.monotonic()
-        reason = "target" if _reached(done.losses, target) else "epochs"
+        reason = _reason(done, target, held_out)
         with bar(progress if world.rank == 0 else False, epochs, done.epoch) as tick:
             while done.epoch < epochs and reason == "epochs":
                 value = _epoch(forward, model, batches, optimizer, loss, world, done.epoch + 1)
@@ -108,16 +119,23 @@ def fit(
                 done.losses.append(value)
                 if scheduler is not None:
                     scheduler.step()
+                if held_out is not None:
+                    value = held_out.measure(done)
                 tick(value)
-                if _reached(done.losses, target):
-                    reason = "target"
-                elif max_seconds is not None and world.agree(time.monotonic() - start >= max_seconds):
+                reason = _reason(done, target, held_out)
+                if (
+                    reason == "epochs"
+                    and max_seconds is not None
+                    and world.agree(time.monotonic() - start >= max_seconds)
+                ):
                     reason = "time"
                 if due.now(done.epoch):
                     keeper.keep(done)
         keeper.keep(done)
         world.barrier()
-    return FitResult(reason, tuple(done.losses), tuple(done.rates), time.monotonic() - start)
+    if done.best:
+        model.load_state_dict(done.best)
+    return FitResult(reason, tuple(done.losses), tuple(done.rates), time.monotonic() - start, tuple(done.validation))
 
 
 def _epoch(
@@ -170,8 +188,21 @@ def _where_it_exploded(model: nn.Module, x: Tensor) -> str:
     return f"layer {worst + 1} has norms up to {norms[worst]:.3g}; lower the learning rate"
 
 
-def _reached(losses: list[float], target: float | None) -> bool:
-    return target is not None and bool(losses) and losses[-1] <= target
+def _reason(done: Progress, target: float | None, held_out: Validation | None) -> str:
+    """Why a run ends here: "epochs" as long as nothing but their number ends it."""
+    if target is not None and done.losses and done.losses[-1] <= target:
+        return "target"
+    return "patience" if held_out is not None and held_out.has_given_up(done) else "epochs"
+
+
+def _check_patience(patience: int | None, validates: bool) -> None:
+    if patience is None:
+        return
+    check_count("patience", patience)
+    if patience < 1 or not validates:
+        raise InvalidValue(
+            f"patience={patience!r}: needs at least 1 epoch, and validation=(inputs, targets) to look at"
+        )
 
 
 def _check_arguments(

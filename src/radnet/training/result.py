@@ -20,17 +20,26 @@ class FitResult:
     Attributes
     ----------
     reason : str
-        "target" (reached), "epochs" or "time" (used up first).
+        "target" (reached), "patience" (the loss on the validation data got no smaller), "epochs" or "time" (used up
+        first).
     losses, rates : tuple of float
         Loss and learning rate of every epoch, those before a resume included.
     seconds : float
         Of this call alone.
+    validation : tuple of float
+        Loss on the validation data after every epoch; empty without such data.
     """
 
     reason: str
     losses: tuple[float, ...]
     rates: tuple[float, ...]
     seconds: float
+    validation: tuple[float, ...] = ()
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch, counted from 1, whose weights the model has: that of the smallest validation loss, or the last."""
+        return 1 + self.validation.index(min(self.validation)) if self.validation else self.epochs
 
     @property
     def reached(self) -> bool:
@@ -49,15 +58,16 @@ class FitResult:
 
     def save_history(self, path: str | os.PathLike[str]) -> None:
         """Write the history as a table: .csv, or .json with the reason and the time."""
-        rows = [
-            {"epoch": i, "loss": a, "rate": b} for i, (a, b) in enumerate(zip(self.losses, self.rates, strict=True), 1)
-        ]
+        columns = {"epoch": range(1, self.epochs + 1), "loss": self.losses, "rate": self.rates}
+        if self.validation:
+            columns["validation"] = self.validation
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
         if Path(path).suffix == ".json":
             data = {"reason": self.reason, "seconds": self.seconds, "history": rows}
             text = json.dumps(data, indent=1) + "\n"
         elif Path(path).suffix == ".csv":
             buffer = io.StringIO()
-            writer = csv.DictWriter(buffer, ["epoch", "loss", "rate"], lineterminator="\n")
+            writer = csv.DictWriter(buffer, list(columns), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
             text = buffer.getvalue()
