@@ -46,10 +46,17 @@ _SHIFTS: dict[str, str | float | None] = {"none": None, "fixed": 0.0, "trainable
 ActivationSource = Callable[[Tensor], Tensor] | type[RadialActivation]
 
 
-def save(net: RadNet, path: str | os.PathLike[str], *, certificate: Mapping[str, object] | None = None) -> None:
+def save(
+    net: RadNet,
+    path: str | os.PathLike[str],
+    *,
+    certificate: Mapping[str, object] | None = None,
+    columns: Mapping[str, object] | None = None,
+) -> None:
     """Write a network to a file, atomically; see `radnet.save`.
 
-    ``certificate`` is what was measured when it was compressed, as plain data; it is kept in the header.
+    ``certificate`` is what was measured when it was compressed, ``columns`` which columns of a table it reads and
+    gives (`radnet.training.learning`), as plain data; they are kept in the header.
     """
     check_kind(net, RadNet, "save needs a RadNet")
     state = {name: value.detach() for name, value in net.state_dict().items()}
@@ -61,6 +68,7 @@ def save(net: RadNet, path: str | os.PathLike[str], *, certificate: Mapping[str,
         "dtype": _dtype_name(net.weights[0].dtype),
         "activations": [_describe(rho, i) for i, rho in enumerate(net.activations, start=1)],
         **({} if certificate is None else {"certificate": dict(certificate)}),
+        **({} if columns is None else {"columns": dict(columns)}),
     }
     write_atomically(path, pack(state, _KEY, header))
 
@@ -73,7 +81,7 @@ def load(
 ) -> RadNet:
     """Read a network from a file written by `save`; see `radnet.load`."""
     with reading(path):
-        header, state = unpack(path, _KEY, FORMAT, _NOT_OURS, partial(_check_announced, path))
+        header, state = unpack(path, _KEY, FORMAT, _NOT_OURS, partial(check_announced, path))
         check_finite(state)
         depth = len(header["widths"]) - 1
         rhos = [
@@ -183,7 +191,7 @@ def _check_header(header: Header, path: str | os.PathLike[str]) -> None:
         raise InvalidValue(f"{path}: {len(header['widths'])} widths, but {len(header['activations'])} activations")
 
 
-def _check_announced(path: str | os.PathLike[str], header: Header, found: Mapping[str, Layout]) -> None:
+def check_announced(path: str | os.PathLike[str], header: Header, found: Mapping[str, Layout]) -> None:
     """The header, and the tensors in the file against it, none of which was read yet."""
     _check_header(header, path)
     widths = check_widths(header["widths"])

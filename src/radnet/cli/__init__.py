@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__
 from ..errors import RadNetError, TrialFailed, printable
-from . import approximate, bench, compress, inspect, reproduce, verify
+from . import approximate, bench, compress, inspect, plot, predict, reproduce, train, verify
 
 __all__ = ["app", "main"]
 
@@ -21,7 +21,6 @@ app = typer.Typer(
     name="radnet",
     help="Radial neural networks: train wide, ship tiny, lose nothing.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -44,6 +43,9 @@ def _root(
 
 app.command()(inspect.inspect)
 app.command()(compress.compress)
+app.command()(train.train)
+app.command()(predict.predict)
+app.command()(plot.plot)
 app.command()(reproduce.reproduce)
 app.command()(approximate.approximate)
 app.command()(verify.verify)
@@ -64,6 +66,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except KeyboardInterrupt:
         return 130
+    except SystemExit as end:  # what completes words in a shell ends so
+        return end.code if isinstance(end.code, int) else 0
     except Exception as error:
         return _report(error)
     return result if isinstance(result, int) else 0

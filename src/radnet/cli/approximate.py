@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..errors import InvalidValue
-from .options import FormulaOnly, Json, Quiet
-from .output import end_unless, print_json
+from .options import Force, FormulaOnly, Json, Quiet
+from .output import check_output, end_unless, print_json
 from .progress import working
 
 _CHECKED = 10_000  # random points of the domain
@@ -37,13 +35,13 @@ def approximate(
     dtype: Annotated[str, typer.Option(help="float64 or float32.")] = "float64",
     max_balls: Annotated[int, typer.Option(help="The largest cover allowed.", min=1)] = 20_000,
     out: Annotated[str | None, typer.Option(help="Where to write network and certificate (.safetensors).")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Turn a function, a domain and an eps into a network with a guarantee."""
-    if out is not None and Path(out).exists() and not force:
-        raise InvalidValue(f"{out} exists; use --force to overwrite it")
+    if out is not None:
+        check_output(out, force)
     with working(f"approximating {function}", quiet):
         import numpy as np
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InvalidValue
-from .options import Json, Quiet
-from .output import print_json
+from .options import Force, Json, Quiet
+from .output import check_output, print_json
 from .progress import working
 
 if TYPE_CHECKING:
@@ -32,15 +30,12 @@ def compress(
     tol: Annotated[
         float | None, typer.Option(help="Leave out directions below this share of the largest; not lossless.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """The same function with smaller layers; nothing is written unless it was found to be the same."""
-    if Path(out).exists() and not force:
-        raise InvalidValue(f"{out} exists; use --force to overwrite it")
-    if not Path(out).absolute().parent.is_dir():
-        raise InvalidValue(f"{out}: there is no such folder")
+    check_output(out, force)
     with working(f"compressing {source}", quiet):
         from ..compression import compress as compress_model
         from .arguments import input_rows

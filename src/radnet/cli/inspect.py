@@ -1,24 +1,37 @@
-"""`radnet inspect`: what compression makes of a network of given widths."""
+"""`radnet inspect`: what is in a file, or what compression makes of a network of given widths."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..errors import printable
 from ..widths import check_widths, count_parameters, reduced_widths
 from .options import Json
 from .output import print_json
 
+_FILES = (".safetensors", ".json")
+
 
 def inspect(
-    widths: Annotated[str, typer.Argument(help="Widths separated by commas, for example 1,8,16,8,1.")],
-    no_bias: Annotated[bool, typer.Option("--no-bias", help="The layers have no biases.")] = False,
+    what: Annotated[str, typer.Argument(metavar="FILE|WIDTHS", help="A file of ours, or widths such as 1,8,16,8,1.")],
+    no_bias: Annotated[bool, typer.Option("--no-bias", help="Of widths: the layers have no biases.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What compression makes of a network of the given widths."""
-    n = check_widths(_parse_widths(widths))
-    bias = not no_bias
+    """What is in a file and what compression would give, or what it makes of a network of the given widths."""
+    if Path(what).is_file() or Path(what).suffix in _FILES:
+        from ..inspection import contents_of
+
+        answer: dict[str, object] = {"file": what, **contents_of(what)}
+        print_json(answer) if as_json else typer.echo(_table(answer))
+    else:
+        _of_widths(what, not no_bias, as_json)
+
+
+def _of_widths(text: str, bias: bool, as_json: bool) -> None:
+    n = check_widths(_parse_widths(text))
     n_red = reduced_widths(n, bias)
     before, after = count_parameters(n, bias), count_parameters(n_red, bias)
     if as_json:
@@ -27,6 +40,17 @@ def inspect(
     typer.echo(f"widths      {', '.join(map(str, n))}")
     typer.echo(f"reduced     {', '.join(map(str, n_red))}")
     typer.echo(f"parameters  {before:,} -> {after:,} ({before / after:.1f} times fewer)")
+
+
+def _table(answer: dict[str, object]) -> str:
+    rows = [f"{name.replace('_', ' '):<20}{_text(value)}" for name, value in answer.items() if value is not None]
+    return "\n".join(rows)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return printable(", ".join(map(str, value)), 400)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value), 400)
 
 
 def _parse_widths(text: str) -> list[int | float | str]:

@@ -11,3 +11,4 @@ FormulaOnly = Annotated[
     bool, typer.Option("--formula-only", help="Refuse MODULE:FUNCTION: nothing is imported, whatever the text says.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]

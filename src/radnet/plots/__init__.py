@@ -1,8 +1,8 @@
-"""The paper's pictures, and those of our own experiments; each function draws on an Axes of matplotlib's."""
+"""The paper's pictures, and our own; each function draws on the Axes that it is given, or on new ones."""
 
 from .approximation import collapse, cover, graph
 from .experiments import bars, convergence, grid_of_images, heat
-from .networks import activation_map, activations, network_diagram, orthogonal_descent
+from .networks import activation_map, activations, network_diagram, orthogonal_descent, width_bars
 
 __all__ = [
     "activation_map",
@@ -16,4 +16,5 @@ __all__ = [
     "heat",
     "network_diagram",
     "orthogonal_descent",
+    "width_bars",
 ]

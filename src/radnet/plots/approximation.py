@@ -14,18 +14,20 @@ from torch import Tensor
 from ..approximation import Approximation
 from ..approximation.targets import Function
 from ..errors import InvalidValue
+from .axes import on_axes
 from .backend import matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@on_axes
 def cover(ax: Axes, a: Approximation, *, taken: int | None = None) -> Axes:
     """The balls of an approximation: discs in two dimensions, intervals in one.
 
     Parameters
     ----------
-    ax : matplotlib Axes
+    ax : matplotlib Axes, optional
     a : Approximation
         Of a function of one or two variables.
     taken : int, optional
@@ -60,6 +62,7 @@ def cover(ax: Axes, a: Approximation, *, taken: int | None = None) -> Axes:
     return ax
 
 
+@on_axes
 def graph(ax: Axes, a: Approximation, f: Function, *, points: int = 2000) -> Axes:
     """The network's graph against that of f, for a function of one variable, with the band of eps around f.
 
@@ -85,6 +88,7 @@ def graph(ax: Axes, a: Approximation, f: Function, *, points: int = 2000) -> Axe
     return ax
 
 
+@on_axes
 def collapse(ax: Axes, a: Approximation, x: Tensor, layer: int) -> Axes:
     """Where the points x of the plane are after so many hidden layers: collapsed to a centre, or still where they were.
 

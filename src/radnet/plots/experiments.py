@@ -9,17 +9,19 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import InvalidValue
+from .axes import on_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@on_axes
 def grid_of_images(ax: Axes, images: Tensor, *, rows: Sequence[str] = (), columns: Sequence[str] = ()) -> Axes:
     """Grey images in rows and columns on one Axes: noise levels down, images across (fig:noisy-threes, left).
 
     Parameters
     ----------
-    ax : matplotlib Axes
+    ax : matplotlib Axes, optional
     images : Tensor of shape (rows, columns, height, width)
     rows, columns : sequence of str
         What to write beside and above.
@@ -50,6 +52,7 @@ def grid_of_images(ax: Axes, images: Tensor, *, rows: Sequence[str] = (), column
     return ax
 
 
+@on_axes
 def convergence(ax: Axes, curves: Mapping[str, Sequence[Sequence[float]]], *, every: int = 1) -> Axes:
     """Loss over epochs, one colour for each kind of network, one line for each run (fig:noisy-threes, right).
 
@@ -73,6 +76,7 @@ def convergence(ax: Axes, curves: Mapping[str, Sequence[Sequence[float]]], *, ev
     return ax
 
 
+@on_axes
 def heat(
     ax: Axes, values: Any, *, rows: Sequence[str], columns: Sequence[str], low: float = 0, high: float = 1
 ) -> Axes:
@@ -99,6 +103,7 @@ def heat(
     return ax
 
 
+@on_axes
 def bars(ax: Axes, groups: Sequence[str], values: Mapping[str, Sequence[tuple[float, float]]]) -> Axes:
     """Groups of bars with their deviations.
 

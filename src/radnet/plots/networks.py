@@ -13,18 +13,20 @@ from torch import Tensor, nn
 from ..activations import RadialActivation, ShiftedReLU, Squash, StepReLU
 from ..errors import InvalidValue
 from ..network import RadNet
-from ..widths import check_widths, count_parameters
+from ..widths import check_widths, count_parameters, reduced_widths
+from .axes import on_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+@on_axes
 def activations(ax: Axes, shown: Mapping[str, RadialActivation] | None = None, *, reach: float = 2.1) -> Axes:
     """Radial rescaling functions on the line, jumps and all (fig:radial_act).
 
     Parameters
     ----------
-    ax : matplotlib Axes
+    ax : matplotlib Axes, optional
     shown : mapping from names to activations, optional
         By default the three of the paper's figure.
     reach : float
@@ -59,6 +61,7 @@ def activations(ax: Axes, shown: Mapping[str, RadialActivation] | None = None, *
     return ax
 
 
+@on_axes
 def activation_map(ax: Axes, activation: Callable[[Tensor], Tensor], *, reach: float = 2.0) -> Axes:
     """What an activation does to the plane: where circles go, and arrows from points to their images.
 
@@ -90,6 +93,7 @@ def activation_map(ax: Axes, activation: Callable[[Tensor], Tensor], *, reach: f
     return ax
 
 
+@on_axes
 def network_diagram(ax: Axes, widths: Sequence[int], *, bias: bool = True) -> Axes:
     """Neurons, connections and the number of parameters; compression in three steps is three of these (fig:dim_red).
 
@@ -116,6 +120,30 @@ def network_diagram(ax: Axes, widths: Sequence[int], *, bias: bool = True) -> Ax
     return ax
 
 
+@on_axes
+def width_bars(ax: Axes, widths: Sequence[int]) -> Axes:
+    """The widths of a network as bars, beside those of its compressed form.
+
+    Examples
+    --------
+    >>> import radnet, matplotlib.figure
+    >>> ax = radnet.plots.width_bars(matplotlib.figure.Figure().subplots(), (784, 4096, 4096, 10))
+    >>> [int(bar.get_width()) for bar in ax.patches][-4:]
+    [784, 785, 786, 10]
+    """
+    n = check_widths(widths)
+    small = reduced_widths(n)
+    places = np.arange(len(n))
+    ax.barh(places, n, color="0.85", label=f"({', '.join(map(str, n))})" if len(n) < 8 else "widths")
+    ax.barh(places, small, color="C0", label="compressed")
+    ax.set_yticks(places, ["input", *(f"hidden {i}" for i in range(1, len(n) - 1)), "output"])
+    ax.invert_yaxis()
+    ax.set_xlabel("width")
+    ax.legend(frameon=False)
+    return ax
+
+
+@on_axes
 def orthogonal_descent(
     ax: Axes, *, start: tuple[float, float] = (2.4, 2.3), steps: int = 60, rate: float = 0.2
 ) -> Axes:

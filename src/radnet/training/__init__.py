@@ -2,7 +2,7 @@
 
 `loop` is the run itself; `batches` its data, `losses` its mean square error, `validating` the data that is held out,
 `keeping` and `checkpoints` its file, `processes` the others that train with it, `bar` what is seen of it, `result` what
-comes out. `rates` finds a learning rate to start with.
+comes out. `rates` finds a learning rate to start with; `learning` goes from a table of data to a network.
 """
 
 from .batches import Loss
