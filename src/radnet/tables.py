@@ -77,7 +77,7 @@ class Table:
         missing = [name for name in names if name not in self.columns]
         if missing:
             raise InvalidValue(
-                f"{self.path}: there is no column {printable(missing[0], 60)!r}; it has {some_of(self.columns)}"
+                f"{self.path}: there is no column '{printable(missing[0], 60)}'; it has {some_of(self.columns)}"
             )
 
     def _numbers(self, name: str) -> npt.NDArray[np.float64]:
@@ -97,7 +97,7 @@ class Table:
         except ValueError:
             if not text.strip():
                 raise self._error(row, name, "is empty") from None
-            what = f"is {printable(text, 40)!r}, which is no number; leave the column out, or make numbers of it"
+            what = f"is '{printable(text, 40)}', which is no number; leave the column out, or make numbers of it"
             raise self._error(row, name, what) from None
 
     def _error(self, row: int, name: str, problem: str) -> InvalidValue:
@@ -211,7 +211,7 @@ def _cells(values: list[object]) -> Cells:
 def _check_names(path: str, names: Sequence[str]) -> None:
     twice = [name for k, name in enumerate(names) if name in names[:k]] if len(set(names)) < len(names) else []
     if twice or "" in names:
-        problem = f"two columns are called {printable(twice[0], 60)!r}" if twice else "a column has no name"
+        problem = f"two columns are called '{printable(twice[0], 60)}'" if twice else "a column has no name"
         raise InvalidValue(f"{path}: {problem}; give each a name of its own")
 
 
