@@ -103,7 +103,7 @@ class Reader:
         make() if make else self.make_array()
         self.good = self.path.read_bytes()
         if name in KEYS:
-            self.header, self.tensors = unpack(self.path, KEYS[name], 2, "")
+            self.header, self.tensors = unpack(self.path, KEYS[name], 3, "")
 
     def make_network(self):
         radnet.save(radnet.RadNet((2, 3, 4, 1), ["squash", "shifted_relu"], shift="trainable"), self.path)
@@ -435,7 +435,7 @@ SEALED = ("network", "checkpoint", "approximation")
 
 def same_file(reader):
     """Whether what is read is what was written: header and tensors, bit by bit."""
-    header, tensors = unpack(reader.path, KEYS[reader.name], 2, "")
+    header, tensors = unpack(reader.path, KEYS[reader.name], 3, "")
     return (
         header == reader.header
         and tensors.keys() == reader.tensors.keys()

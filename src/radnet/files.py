@@ -22,6 +22,7 @@ from .reading import (
     FLOATS,
     Header,
     Layout,
+    TensorFile,
     check_fits,
     check_initialised,
     check_layout,
@@ -34,11 +35,12 @@ from .reading import (
     some_of,
     unpack,
 )
+from .shards import check_seal, is_index, opened, write_sharded
 from .widths import check_widths
 from .writing import write_atomically
 
 FORMAT = 2  # 1 had no checksum
-_KEY = "radnet"
+KEY = "radnet"
 _SHIFTED = next(name for name, kind in NAMES.items() if kind is ShiftedReLU)
 
 _SHIFTS: dict[str, str | float | None] = {"none": None, "fixed": 0.0, "trainable": "trainable"}
@@ -70,7 +72,10 @@ def save(
         **({} if certificate is None else {"certificate": dict(certificate)}),
         **({} if columns is None else {"columns": dict(columns)}),
     }
-    write_atomically(path, pack(state, _KEY, header))
+    if is_index(path):
+        write_sharded(path, state, KEY, header)
+    else:
+        write_atomically(path, pack(state, KEY, header))
 
 
 def load(
@@ -81,11 +86,11 @@ def load(
 ) -> RadNet:
     """Read a network from a file written by `save`; see `radnet.load`."""
     with reading(path):
-        header, state = unpack(path, _KEY, FORMAT, _NOT_OURS, partial(check_announced, path))
+        header, state = _read(path)
         check_finite(state)
         depth = len(header["widths"]) - 1
         rhos = [
-            _rebuild(entry, i, activations or {}, header["dtype"])
+            rebuild(entry, i, activations or {}, header["dtype"])
             for i, entry in enumerate(header["activations"], start=1)
         ]
         net = RadNet.from_parameters(
@@ -98,6 +103,17 @@ def load(
         for name, value in own.items():  # torch's load_state_dict takes a time that grows with the square of the depth
             value.copy_(state[name])
         return net.to(device).eval()
+
+
+def _read(path: str | os.PathLike[str]) -> TensorFile:
+    """Header and tensors, from one file or from those that an index names."""
+    if not is_index(path):
+        return unpack(path, KEY, FORMAT, NOT_OURS, partial(check_announced, path))
+    with opened(path, KEY, FORMAT, NOT_OURS) as stored:
+        check_announced(path, stored.header, stored.layouts)
+        tensors = {name: x.clone() for name, x in stored.tensors.items()}
+        check_seal(path, stored._replace(tensors=tensors), KEY)
+    return TensorFile(stored.header, tensors)
 
 
 def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
@@ -159,7 +175,8 @@ def _check_entry(entry: object, i: int) -> bool:
     return _SHIFTS[kind] is not None
 
 
-def _rebuild(entry: Header, i: int, given: Mapping[str, ActivationSource], dtype: str) -> RadialActivation:
+def rebuild(entry: Header, i: int, given: Mapping[str, ActivationSource], dtype: str) -> RadialActivation:
+    """The activation of layer i that a header describes; ``given`` has those that are not built in."""
     name, shift = entry["name"], _SHIFTS[entry.get("shift", "none")]
     keywords: Header = {"shift": shift, "dtype": _dtype(dtype)}
     if not entry.get("custom"):
@@ -180,7 +197,7 @@ def _rebuild(entry: Header, i: int, given: Mapping[str, ActivationSource], dtype
 # --- checks
 
 
-_NOT_OURS = "a safetensors file, but not one written by radnet; try load_into(model, path)"
+NOT_OURS = "a safetensors file, but not one written by radnet; try load_into(model, path)"
 
 
 def _check_header(header: Header, path: str | os.PathLike[str]) -> None:

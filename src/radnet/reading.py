@@ -190,9 +190,28 @@ class TensorFile(NamedTuple):
 
 def pack(tensors: Mapping[str, Tensor], key: str, header: Mapping[str, object]) -> bytes:
     """The bytes of a file: tensors, a JSON header under a key, and a checksum of both."""
-    plain = {name: x.detach().cpu().clone().contiguous() for name, x in tensors.items()}  # no two share memory
+    plain = _plain(tensors)
+    return to_bytes(plain, metadata={key: seal(header, plain)})
+
+
+def pack_plain(tensors: Mapping[str, Tensor]) -> bytes:
+    """The bytes of a file that holds tensors and nothing else."""
+    return to_bytes(_plain(tensors))
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: x.detach().cpu().clone().contiguous() for name, x in tensors.items()}  # no two share memory
+
+
+def seal(header: Mapping[str, object], tensors: Mapping[str, Tensor]) -> str:
+    """A header as JSON that begins with the checksum of itself and of the tensors."""
     text = json.dumps({"sha256": _UNSEALED, **header}, allow_nan=False)
-    return to_bytes(plain, metadata={key: _sealed(text, checksum(text, plain))})
+    return _sealed(text, checksum(text, tensors))
+
+
+def sealed_with(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """A header with the checksum that it has to have beside these tensors."""
+    return _sealed(text, checksum(_sealed(text, _UNSEALED), tensors))
 
 
 def _sealed(text: str, seal: str) -> str:
@@ -215,24 +234,32 @@ def unpack(
     """
     with open_tensors(path) as file:
         metadata = file.metadata() or {}
-        if key not in metadata:
-            for what, reads in (KINDS[other] for other in KINDS if other in metadata):
-                raise InvalidValue(f"{path}: not {KINDS[key][0]}, but {what}, which {reads} reads")
-            raise InvalidValue(f"{path}: {otherwise}")
-        header = parse_json(metadata[key], f"{path}: the header")
-        if not isinstance(header, dict):
-            raise InvalidValue(f"{path}: the header is damaged: it is a {type(header).__name__}")
-        found = header.get("format")
-        if not is_whole(found) or not 1 <= found <= newest:
-            raise InvalidValue(f"{path}: file format {found!r}; this radnet reads formats 1 to {newest}")
+        header = checked_header(path, metadata, key, newest, otherwise)
         if announced is not None:
             announced(header, layouts(file, path))
         tensors = read_tensors(file, path)
-    text = metadata[key]
-    if found > 1 and text != _sealed(text, checksum(_sealed(text, _UNSEALED), tensors)):
+    text = header.pop(key)
+    if header["format"] > 1 and text != sealed_with(text, tensors):
         raise InvalidValue(f"{path}: the checksum is wrong: the file was changed or damaged after it was written")
     header.pop("sha256", None)
     return TensorFile(header, tensors)
+
+
+def checked_header(
+    path: str | os.PathLike[str], metadata: Mapping[str, str], key: str, newest: int, otherwise: str
+) -> Header:
+    """The header under a key, of a format that is known; its text, which the seal is about, is in it under the key."""
+    if key not in metadata:
+        for what, reads in (KINDS[other] for other in KINDS if other in metadata):
+            raise InvalidValue(f"{path}: not {KINDS[key][0]}, but {what}, which {reads} reads")
+        raise InvalidValue(f"{path}: {otherwise}")
+    header = parse_json(metadata[key], f"{path}: the header")
+    if not isinstance(header, dict):
+        raise InvalidValue(f"{path}: the header is damaged: it is a {type(header).__name__}")
+    found = header.get("format")
+    if not is_whole(found) or not 1 <= found <= newest:
+        raise InvalidValue(f"{path}: file format {found!r}; this radnet reads formats 1 to {newest}")
+    return {**header, key: metadata[key]}
 
 
 def key_of(path: str | os.PathLike[str]) -> str | None:

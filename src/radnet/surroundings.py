@@ -7,13 +7,15 @@ So `untouched` puts back what such containers held, and has the functions forget
 
 from __future__ import annotations
 
+import argparse
 import functools
 import math
 import sys
+import threading
 import types
 import weakref
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import UserDict, UserList, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
@@ -26,9 +28,17 @@ from .threads import alone
 DEEPEST = 6
 #: containers with more entries than this are data, not caches; functions beyond so many are not read
 _LARGEST, _MOST = 10_000, 2_000
-#: entries that are looked at in all containers outside of a model, nearest first: a library may hang behind a name
-_MOST_ENTRIES = 20_000
-_CONTAINERS = (list, dict, set, deque)
+#: containers and objects that are opened behind those that code names, nearest first: a library may hang there
+_MOST_OPENED = 20_000
+_CONTAINERS = (list, dict, set, deque, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
+#: objects that hold whatever somebody puts there, though their classes are the standard library's
+_HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, threading.local)
+#: what holds nothing that could be filled
+_PLAIN = (Tensor, nn.Module, int, float, complex, str, bytes, tuple, type, types.ModuleType, type(None))
+_FUNCTIONS = (
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType,
+    types.WrapperDescriptorType, types.MethodDescriptorType, functools.partial,
+)  # fmt: skip
 _LIBRARIES = frozenset({"torch", "radnet", "numpy", *sys.stdlib_module_names})
 Namespace = dict[str, object]
 Held = tuple[Argument, Argument]  # a container, and a copy of what is in it
@@ -42,47 +52,83 @@ def contents(
 ) -> list[Held]:
     """The containers among these values and in objects there that are ``own``, with copies of what is in them.
 
-    Nearest first, until they have ``most`` entries together.
+    All of the values themselves; behind them so many at ``most``, nearest first.
     """
     found: list[Held] = []
     seen: set[int] = set()
     todo: deque[tuple[object, int]] = deque((value, DEEPEST) for value in values)
-    while todo and most > 0:
+    while todo:
         value, depth = todo.popleft()
         if id(value) in seen or not own(value):
             continue
         seen.add(id(value))
-        if isinstance(value, _CONTAINERS):
-            found.append((value, value.copy()))
-            inner: Collection[object] = value.values() if isinstance(value, dict) else value
-        elif hasattr(value, "__dict__") and not callable(value) and not isinstance(value, Tensor | type):
-            found.append((vars(value), dict(vars(value))))
-            inner = vars(value).values()
-        else:
-            continue
-        most -= len(inner)
-        if depth:
-            todo += [
-                (part, depth - 1) for part in inner if not isinstance(part, Tensor | nn.Module | int | float | str)
-            ]
+        inner: list[object] = []
+        for container in _containers_of(value):
+            entries = container.values() if isinstance(container, Mapping) else container
+            found.append((container, dict(container) if isinstance(container, Mapping) else container.copy()))
+            inner += [part for part in entries if not isinstance(part, _PLAIN)]
+        if depth and most > 0:
+            todo += [(part, depth - 1) for part in inner]
+            most -= len(inner)
     return found
+
+
+def _containers_of(value: object) -> Iterator[Argument]:
+    """What can be filled of a value: itself, what stands on it, what is in its slots."""
+    if isinstance(value, _CONTAINERS):
+        yield value
+    elif not isinstance(value, (*_PLAIN, *_FUNCTIONS)):
+        if hasattr(value, "__dict__"):
+            yield vars(value)
+        slots = Slots(value)
+        if slots.names:
+            yield slots
+
+
+class Slots(MutableMapping[str, object]):
+    """What is in the slots of an object, by name."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        said = [vars(cls).get("__slots__", ()) for cls in type(value).__mro__]
+        names = [name for slots in said for name in ([slots] if isinstance(slots, str) else slots)]
+        self.names = [name for name in names if isinstance(name, str) and name not in ("__dict__", "__weakref__")]
+
+    def __getitem__(self, name: str) -> object:
+        try:
+            return getattr(self.value, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __setitem__(self, name: str, value: object) -> None:
+        setattr(self.value, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        delattr(self.value, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.names if hasattr(self.value, name))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
 
 
 def put_back(container: Argument, items: Argument) -> bool:
     """Have a container hold these again; whether it held others. One that holds them is not touched."""
+    mapping = isinstance(container, Mapping)
     if isinstance(container, set):
         same = container == items
-    elif isinstance(container, dict):
+    elif mapping:
         same = list(container) == list(items) and all(container[key] is x for key, x in items.items())
     else:
         same = len(container) == len(items) and all(x is y for x, y in zip(container, items, strict=True))
-    if not same and isinstance(container, dict):
+    if not same and mapping:
         for key in [key for key in container if key not in items]:  # another thread may read what stays
             del container[key]
         container.update(items)
-    if not same and (not isinstance(container, dict) or list(container) != list(items)):
+    if not same and (not mapping or list(container) != list(items)):
         container.clear()
-        container.update(items) if isinstance(container, dict | set) else container.extend(items)
+        container.update(items) if mapping or isinstance(container, set) else container.extend(items)
     return not same
 
 
@@ -148,15 +194,17 @@ class _Walk:
             self.found.classes.append(value)
             self.todo += [*vars(value).values(), *value.__mro__[1:]]
         elif isinstance(value, types.FunctionType) and _of_users(value):
+            self.found.values.append(vars(value))  # what stands on the function
             self._read(value)
 
     def _read(self, function: types.FunctionType) -> None:
         names = set(names_in(function.__code__))
         self._look_up(function.__globals__, names)
-        given = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        given += cells_of(function)
-        self.found.values += [value for value in given if isinstance(value, dict)]  # a list there notes what was called
-        self.todo += [value for value in given if not _is_value(value)]
+        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        cells = list(cells_of(function))
+        self.found.values += [value for value in defaults if isinstance(value, _CONTAINERS)]
+        self.found.values += [value for value in cells if isinstance(value, Mapping)]  # a list notes what was called
+        self.todo += [value for value in (*defaults, *cells) if not _is_value(value)]
 
     def _look_up(self, namespace: Namespace, names: set[str]) -> None:
         for name in names & namespace.keys():
@@ -168,6 +216,8 @@ class _Walk:
                     self.seen.discard(id(value))
             elif _is_value(value):
                 self.found.names.append((namespace, name))
+                if _of_users(type(value)):
+                    self.todo.append(type(value))  # what its methods name
             else:
                 self.found.followed.append((namespace, name, value))
                 self.todo.append(value)
@@ -175,7 +225,9 @@ class _Walk:
 
 def _is_value(value: object) -> bool:
     """Whether it is something that forward may put something else in the place of, or fill."""
-    return not callable(value) and not isinstance(value, nn.Module | types.ModuleType)
+    if isinstance(value, (*_FUNCTIONS, type, nn.Module, types.ModuleType, staticmethod, classmethod, property)):
+        return False
+    return not callable(value) or (_of_users(type(value)) and not hasattr(value, "cache_clear"))
 
 
 def _of_users(value: type | types.FunctionType) -> bool:
@@ -257,7 +309,7 @@ class _Kept:
         self.names = [(space, name, space[name]) for space, name in names.values() if name in space]
         values = [value for _, own in self.classes for value in own.values()]
         values += [value for _, _, value in self.names] + [value for reach in reaches for value in reach.values]
-        self.contents = contents(values, _is_users, _MOST_ENTRIES)
+        self.contents = contents(values, _is_users, _MOST_OPENED)
 
     def differ(self) -> bool:
         """Whether anything is another."""
@@ -294,4 +346,6 @@ def _values_on(cls: type) -> dict[str, object]:
 
 def _is_users(value: object) -> bool:
     """Whether it is opened: a container that is no data, or an object of a class that is no library's."""
-    return len(value) <= _LARGEST if isinstance(value, _CONTAINERS) else _of_users(type(value))
+    if isinstance(value, _CONTAINERS):
+        return len(value) <= _LARGEST
+    return isinstance(value, _HOLDERS) or _of_users(type(value))

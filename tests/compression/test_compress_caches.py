@@ -3,9 +3,13 @@
 `compress` leaves such a cache as it was, and takes a model for a function if what it gives does not depend on one.
 """
 
+import argparse
+import collections
 import copy
 import functools
+import threading
 import types
+import weakref
 
 import pytest
 import torch
@@ -231,7 +235,85 @@ def test_what_is_near_is_put_back_and_little_is_looked_at_behind_it():
     assert LIBRARY.near.keys() == before.keys()
     assert all(LIBRARY.near[n] is before[n] for n in before)
     assert torch.equal(model(X), wanted)
-    with surroundings.untouched(model):
-        held = surroundings.contents([LIBRARY], most=surroundings._MOST_ENTRIES)
+    held = surroundings.contents([LIBRARY], most=surroundings._MOST_OPENED)
     assert any(container is LIBRARY.near for container, _ in held)
-    assert surroundings._MOST_ENTRIES <= sum(len(items) for _, items in held) < surroundings._MOST_ENTRIES + 101
+    assert len(held) < 2 * surroundings._MOST_OPENED < sum(1 + 2 * len(part) for part in LIBRARY.deep) * 10
+
+
+def linspace(held, n):
+    """The table for n that something holds, made if it is not there."""
+    if n not in held:
+        held[n] = torch.linspace(0, 1, n)[:, None]
+    return held[n]
+
+
+def on_itself(n):
+    return linspace(vars(on_itself).setdefault("memo", {}), n)
+
+
+class Helper:
+    def __init__(self):
+        self.tables = {}
+
+    def __call__(self, n):
+        return linspace(self.tables, n)
+
+
+class Slotted:
+    __slots__ = ("tables",)
+
+    def __init__(self):
+        self.tables = {}
+
+
+class Key:
+    """What a weak dictionary is asked with."""
+
+
+HELPER, SLOTTED, KEY = Helper(), Slotted(), Key()
+PLAIN, LOCAL, NAMES = types.SimpleNamespace(tables={}), threading.local(), argparse.Namespace(tables={})
+LOCAL.tables = {}
+USERS, WEAK = collections.UserDict(), weakref.WeakKeyDictionary({KEY: {}})
+HOLDERS = {
+    "a function": (on_itself, lambda: vars(on_itself).get("memo", {})),
+    "a callable object": (HELPER, lambda: HELPER.tables),
+    "slots": (lambda n: linspace(SLOTTED.tables, n), lambda: SLOTTED.tables),
+    "a namespace": (lambda n: linspace(PLAIN.tables, n), lambda: PLAIN.tables),
+    "options": (lambda n: linspace(NAMES.tables, n), lambda: NAMES.tables),
+    "a thread": (lambda n: linspace(LOCAL.tables, n), lambda: LOCAL.tables),
+    "a dictionary of its own class": (lambda n: linspace(USERS, n), lambda: USERS),
+    "a weak dictionary": (lambda n: linspace(WEAK[KEY], n), lambda: WEAK[KEY]),
+}
+
+
+@pytest.mark.parametrize("where", HOLDERS)
+def test_whatever_holds_a_cache_is_as_it_was(where):
+    table, held = HOLDERS[where]
+
+    class Model(Base):
+        def factor(self, x):
+            return table(x.shape[1])
+
+    model = Model().eval()
+    model(X)
+    before = dict(held())
+    assert before
+    assert radnet.compress(model, X).certificate.lossless
+    assert {n: id(x) for n, x in held().items()} == {n: id(x) for n, x in before.items()}
+    assert model(normal(2, 9, 4)).dtype == torch.float32
+
+
+def test_large_tables_do_not_hide_a_cache_beside_them():
+    class Model(Base):
+        vocabulary = {f"token {k}": k for k in range(9_000)}  # noqa: RUF012
+        words = {k: f"token {k}" for k in range(9_000)}  # noqa: RUF012
+        merges = [(k, k + 1) for k in range(9_000)]  # noqa: RUF012
+        tables = {}  # noqa: RUF012
+
+        def factor(self, x):
+            return linspace(self.tables, x.shape[1])
+
+    model = Model().eval()
+    assert radnet.compress(model, X).certificate.lossless
+    assert Model.tables == {}
+    assert model(X).dtype == torch.float32
