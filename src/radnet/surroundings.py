@@ -29,7 +29,7 @@ DEEPEST = 6
 #: containers with more entries than this are data, not caches; functions beyond so many are not read
 _LARGEST, _MOST = 10_000, 2_000
 #: containers and objects that are opened behind those that code names, nearest first: a library may hang there
-_MOST_OPENED = 20_000
+_MOST_OPENED = 2_000
 _CONTAINERS = (list, dict, set, deque, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 #: objects that hold whatever somebody puts there, though their classes are the standard library's
 _HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, threading.local)
@@ -203,7 +203,9 @@ class _Walk:
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         cells = list(cells_of(function))
         self.found.values += [value for value in defaults if isinstance(value, _CONTAINERS)]
-        self.found.values += [value for value in cells if isinstance(value, Mapping)]  # a list notes what was called
+        self.found.values += [
+            value for value in cells if _is_value(value) and not isinstance(value, list)
+        ]  # it notes calls
         self.todo += [value for value in (*defaults, *cells) if not _is_value(value)]
 
     def _look_up(self, namespace: Namespace, names: set[str]) -> None:

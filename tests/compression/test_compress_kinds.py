@@ -627,3 +627,78 @@ def test_the_report_says_which_layers_stay_because_of_a_loop():
     loops = [s for s in c.spaces if s.reason is radnet.compression.Reason.LOOP]
     assert [(s.space, s.before, s.after) for s in loops] == [("a", 32, 32), ("c", 3, 3)]
     assert "a is called in a loop whose length depends on the inputs" in c.report()
+
+
+class Recurrent(Base):
+    """Its layers are called in a loop that only some calls enter."""
+
+    def __init__(self):
+        super().__init__()
+        self.r = nn.Linear(32, 32)
+
+    def step(self, h, x):
+        return self.rho(self.r(h) + self.a(x))
+
+
+class Context(Recurrent):
+    def forward(self, x, context=None):
+        h = self.hidden(x.mean(1))
+        for c in () if context is None else context.unbind(1):
+            h = self.step(h, c)
+        return self.c(h)
+
+
+class State(Recurrent):
+    def forward(self, x, state=None):
+        if state is not None:
+            return self.c(self.step(state, x[:, 0]))
+        h = self.hidden(x[:, 0])
+        for t in range(1, x.shape[1]):
+            h = self.step(h, x[:, t])
+        return self.c(h)
+
+
+class Goal(Recurrent):
+    def forward(self, x, goal=None, steps=1):
+        h = self.hidden(x.mean(1))
+        for _ in range(steps if goal is not None else 0):
+            h = self.step(h, goal.mean(1))
+        return self.c(h)
+
+
+class Flagged(Recurrent):
+    def forward(self, x, recurrent=False):
+        h = self.hidden(x[:, 0])
+        for t in range(1, x.shape[1] if recurrent else 1):
+            h = self.step(h, x[:, t])
+        return self.c(h)
+
+
+def pictures(*shape):
+    return normal(*shape, 4).float()
+
+
+LOOPS = {
+    Context: ((pictures(5, 2),), [{"context": pictures(7, n)} for n in (1, 2, 3, 8, 15)]),
+    State: ((pictures(5, 2), normal(5, 32).float()), [{"state": None}]),
+    Goal: ((pictures(5, 2),), [{"goal": pictures(7, 2), "steps": n} for n in (1, 2, 5, 7, 12)]),
+    Flagged: ((pictures(5, 2),), [{"recurrent": True}]),
+}
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_a_loop_along_another_way_is_a_loop(kind):
+    original = kind().eval()
+    given, options = LOOPS[kind]
+    c = radnet.compress(original, given)
+    for keywords in options:
+        for length in (2, 3, 5, 9):
+            x = pictures(7, length)
+            try:
+                found = c.network(x, **keywords)
+            except radnet.RadNetError:
+                continue
+            torch.testing.assert_close(found, original(x, **keywords), rtol=1e-4, atol=1e-5)
+    x = pictures(7, 3)
+    found = [c.network(x, **keywords) for keywords in options]  # these are accepted
+    assert len(found) == len(options)

@@ -8,7 +8,7 @@ from torch import nn
 
 import radnet
 from known_models import normal
-from radnet.compression.judging import exploring, fakes
+from radnet.compression.judging import exploring, fakes, turning
 from radnet.compression.judging.comparisons import Comparison, solved
 from radnet.compression.judging.sizes import Turns
 from radnet.running import Call, Precision
@@ -112,8 +112,8 @@ def test_sizes_at_which_forward_turns_another_way_are_followed(make):
 @pytest.mark.parametrize("make", [LongerThanATable, ManyRows, Positions, TwoAtOnce, Half])
 def test_sizes_that_are_too_large_to_be_tried_are_refused(make, monkeypatch):
     """What is left is as small as it can be, and the same."""
-    monkeypatch.setattr(exploring, "TURN_RUN", 0)
-    monkeypatch.setattr(exploring.Explorer, "_try", lambda *args, **kwargs: 0)
+    monkeypatch.setattr(turning, "TURN_RUN", 0)
+    monkeypatch.setattr(exploring.Explorer, "attempt", lambda *args, **kwargs: 0)
     original = make().eval()
     c = radnet.compress(original, X)
     assert c.network.a.out_features == SMALL
@@ -126,8 +126,8 @@ def test_sizes_that_are_too_large_to_be_tried_are_refused(make, monkeypatch):
 
 
 def test_what_is_refused_is_told_in_words(monkeypatch):
-    monkeypatch.setattr(exploring, "TURN_RUN", 0)
-    monkeypatch.setattr(exploring.Explorer, "_try", lambda *args, **kwargs: 0)
+    monkeypatch.setattr(turning, "TURN_RUN", 0)
+    monkeypatch.setattr(exploring.Explorer, "attempt", lambda *args, **kwargs: 0)
     c = radnet.compress(Positions().eval(), X)
     assert c.certificate.limits == ("sizes with x.shape[0] * x.shape[1] > 20000",)
     assert "sizes with x.shape[0] * x.shape[1] > 20000" in c.report()
@@ -367,7 +367,7 @@ def test_inputs_whose_sizes_differ_by_one_are_resized_together():
 
 
 def test_a_guard_needs_only_the_tensors_that_it_is_about(monkeypatch):
-    monkeypatch.setattr(exploring, "TURN_RUN", 0)
+    monkeypatch.setattr(turning, "TURN_RUN", 0)
 
     class Masked(Base):
         def forward(self, x, mask=None):
@@ -492,3 +492,36 @@ def test_operations_of_unknown_sizes_never_run_on_many_numbers(monkeypatch):
     assert radnet.compress(Sparse().eval(), normal(6, 4).float()).certificate.lossless
     assert made
     assert max(made) <= fakes.MOST_ZEROS
+
+
+class SecondTurn(Base):
+    def forward(self, x):
+        n, h = len(x), self.rho(self.a(x))
+        h = h * 0.5 if n > 5000 else h
+        return self.c(h.clamp(-0.01, 0.01) if n > 20_000 else h)
+
+
+class SizeInside(Base):
+    def forward(self, x):
+        n, h = len(x), self.rho(self.a(x)) / len(x) ** 0.5
+        return self.c(h.clamp(-0.001, 0.001) if n > 5000 else h)
+
+
+class Band(Base):
+    def forward(self, x):
+        n, h = len(x), self.rho(self.a(x))
+        return self.c(h.clamp(-0.01, 0.01) if 5000 < n < 7000 else h)
+
+
+@pytest.mark.parametrize("make", [SecondTurn, SizeInside, Band])
+@pytest.mark.parametrize("rows", [3, 5001, 6000, 7001, 20_001])
+def test_turns_of_a_size_that_is_a_plain_number_are_found_one_after_the_other(make, rows):
+    original = make().eval()
+    c = radnet.compress(original, normal(6, 4).float())
+    x = normal(rows, 4).float()
+    try:
+        found = c.network(x)
+    except radnet.RadNetError:
+        assert rows > 3
+    else:
+        torch.testing.assert_close(found, original(x), rtol=1e-4, atol=1e-6)

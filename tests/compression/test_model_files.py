@@ -10,7 +10,7 @@ from torch import nn
 import radnet
 from known_models import normal
 from radnet.compression.guards import Guard
-from radnet.compression.judging import exploring
+from radnet.compression.judging import exploring, turning
 from random_models import FAMILIES, random_model
 
 
@@ -107,8 +107,8 @@ def test_guards_norms_and_biases_come_back(tmp_path):
 
 
 def test_sizes_that_are_refused_are_refused_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(exploring, "TURN_RUN", 0)
-    monkeypatch.setattr(exploring.Explorer, "_try", lambda *args, **kwargs: 0)
+    monkeypatch.setattr(turning, "TURN_RUN", 0)
+    monkeypatch.setattr(exploring.Explorer, "attempt", lambda *args, **kwargs: 0)
 
     class Long(nn.Module):
         def __init__(self):

@@ -65,14 +65,14 @@ def _on_modules(model: nn.Module) -> Iterator[float]:
     yield from list(dict.fromkeys(found))[:MOST_ATTRIBUTES]
 
 
-def lengths_in(model: nn.Module) -> list[int]:
+def lengths_in(model: nn.Module, most: int = LONGEST) -> list[int]:
     """Lengths that a forward may ask for: by whole numbers in its code, on its modules and in what they hold."""
     numbers = {int(k) for k in constants_of(model).numbers if k == int(k)}
     own = [m for m in model.modules() if is_own(type(m).__module__)]
     held = (value for m in own for _, value in (*attributes(m), *_class_attributes(type(m))))
-    whole = (k for k in held if isinstance(k, int) and not isinstance(k, bool) and 0 < k <= LONGEST)
+    whole = (k for k in held if isinstance(k, int) and not isinstance(k, bool) and 0 < k <= most)
     numbers.update(list(dict.fromkeys(whole))[:MOST_ATTRIBUTES])
-    return sorted({n for k in numbers if k > 1 for n in (k, k + 1, 2 * k) if n <= LONGEST})
+    return sorted({n for k in numbers if k > 1 for n in (k, k + 1, 2 * k) if n <= most})
 
 
 def reads(model: nn.Module, name: str) -> bool:

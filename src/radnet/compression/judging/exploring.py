@@ -28,13 +28,12 @@ from ..tracing.fx import whole_modules
 from ..trust import has_hooks
 from .asked import SIZES, watching
 from .code import asks_for_sizes, lengths_in, names_of
-from .comparisons import numbers_of, resized, sizes_of
 from .explored import Explored, Tried, other_kind
 from .jumps import Norms, near_jump, norms_of, rows_of
 from .one_function import check_no_chance, check_same_way, check_settings, differs_in_training
 from .options import Outcome, vary
 from .repeating import bit_for_bit, changed_by_calls
-from .sizes import Turn, Turns
+from .turning import take_turns, vary_lengths
 from .variations import ENOUGH, ladder, may_be_many, mixtures, other_inputs, unusual_inputs
 
 #: rows with which a model is traced, if it takes the same way with them
@@ -47,10 +46,6 @@ EFFORT = 100_000
 PATIENCE = 30.0
 #: and how many numbers all these runs may make
 MOST_MADE = 2**26
-#: and one with sizes at which its code is known to turn another way
-TURN_RUN = 2**24
-#: seconds for which such sizes are looked for, along all ways together
-TURNS_PATIENCE = 12.0
 #: weights of a chain that is judged on half as many other rows as were given; a larger one on an eighth
 SMALL_CHAIN = 2**17
 #: while arguments are varied, so many runs' worth of the given call may run; a cheap one counts as one of more rows
@@ -110,18 +105,18 @@ class Explorer:
         self._add_told(found.asked, outside.told)
         found.logs.append(given.log)
         for other in self._others(call, found.base, data) if exact else ():
-            self._try(found, other)
+            self.attempt(found, other)
         if exact and arguments:
             vary(self.model, found.base, self.generator, self._allowance(given), partial(self._outcome, found))
         for other in unusual_inputs(found.base) if exact and not data else ():
-            self._try(found, other, keep=bool(other.other_axes))
+            self.attempt(found, other, keep=bool(other.other_axes))
         if exact and self.model.training:
             self._try_evaluation(found)
         check_settings(self.model, self.recorded, [found.base, *(tried.call for tried in found.others)])
+        if exact and not data:
+            vary_lengths(self, found)
         if exact and not data and asks_for_sizes(self.model):
-            end = time.monotonic() + TURNS_PATIENCE
-            for way in (found.base, *(way for way in found.ways if not way.other_axes)):
-                self._take_turns(found, way, end - time.monotonic())
+            take_turns(self, found)
         calls = [found.base, *(other.call for other in found.others if not other.call.other_axes), *found.ways]
         found.refused_training = not self.model.training and differs_in_training(self.model, self.recorded, calls)
         return found
@@ -136,7 +131,7 @@ class Explorer:
         weights = sum(p.numel() for p in self.model.parameters())
         share = 2 if weights <= SMALL_CHAIN else 8
         for other in other_inputs(call, self.generator, rows=max(1, call.rows // share)):
-            self._try(found, other)
+            self.attempt(found, other)
         return found
 
     @contextmanager
@@ -174,10 +169,10 @@ class Explorer:
         if data:
             return mixtures(call, self.generator)
         rows = call.rows // 2 if call.rows >= 4 else call.rows + 1
-        many = may_be_many(call, lambda: self._made_by_row(base))
+        many = may_be_many(call, lambda: self.made_by_row(base))
         return other_inputs(call, self.generator, rows=max(rows, ENOUGH - call.rows) if many else rows)
 
-    def _made_by_row(self, call: Call) -> float:
+    def made_by_row(self, call: Call) -> float:
         """How many numbers a run makes for each row, in all operations together."""
         self._watched(self.copy, call)
         return self.made / call.rows
@@ -185,14 +180,14 @@ class Explorer:
     def _allowance(self, given: Tried) -> int:
         """How many operations, times rows, may run while arguments are varied; a model that is cheap gets more."""
         rows = given.call.rows
-        if may_be_many(given.call, lambda: self._made_by_row(given.call)):
+        if may_be_many(given.call, lambda: self.made_by_row(given.call)):
             rows = max(rows, FEW_ROWS)
         return RUNS * rows * len(given.log)
 
     def _outcome(self, found: Explored, call: Call) -> Outcome:
         """What becomes of a call with other arguments; what it costs is known also where the model raises."""
         before = len(found.others)
-        self._try(found, call)
+        self.attempt(found, call)
         accepted = len(found.others) > before
         differs = accepted and found.others[-1].log != found.logs[0]
         return Outcome(accepted, differs, found.base.rows * (1 + len(self.last.log)))
@@ -200,37 +195,12 @@ class Explorer:
     def climb(self, found: Explored) -> None:
         """Try many numbers of rows and lengths: for models that ask for them in ways torch.fx cannot see."""
         start, effort, made = time.perf_counter(), 0, 0
-        each = self._made_by_row(found.base)
+        each = self.made_by_row(found.base)
         for call in ladder(found.base, lengths_in(self.model), each, lambda: self.made):
             if effort > EFFORT or made > MOST_MADE or time.perf_counter() - start > PATIENCE:
                 break
-            effort += self._try(found, call, keep=False)
+            effort += self.attempt(found, call, keep=False)
             made += self.made
-
-    def _take_turns(self, found: Explored, call: Call, patience: float) -> None:
-        """Try sizes at which the model's code turns another way; those that cannot be tried are to be refused."""
-        each = sum(x.numel() for x in call.tensors) / max(1, self._made_by_row(call) * call.rows)
-        most = TURN_RUN * each
-        turns = Turns(self.copy, call, self.precision, patience)
-        for turn in turns.found():
-            if not self._knows(found, call, turn) and not self._turned(found, call, turn, most):
-                found.refused_sizes.append((call, turn.path))
-        if call is found.base:
-            found.compared = turns.compared
-
-    @staticmethod
-    def _knows(found: Explored, call: Call, turn: Turn) -> bool:
-        """Whether some call that was tried already went this way."""
-        axes = [x.ndim for x in call.tensors]
-        calls = (found.given.call, found.base, *found.ways, *(tried.call for tried in found.others))
-        alike = (sizes_of(other) for other in calls if [x.ndim for x in other.tensors] == axes)
-        return any(all(comparison.holds(sizes) for comparison in turn.path) for sizes in alike)
-
-    def _turned(self, found: Explored, call: Call, turn: Turn, most: float) -> bool:
-        """Whether the model was tried with sizes of a turn, or says no to them; not, if they are too large to try."""
-        small = [sizes for sizes in turn.examples if numbers_of(call, sizes) <= most]
-        others = [other for other in (resized(call, sizes) for sizes in small) if other is not None]
-        return any(self._try(found, other) for other in others) or (turn.sure and bool(others))
 
     def _try_evaluation(self, found: Explored) -> None:
         """Follow a model that is given in training mode in evaluation mode too, if it asks which mode it is in."""
@@ -240,12 +210,12 @@ class Explorer:
         except Exception:
             return
         if tried.log not in found.logs:
-            self._try(found, call)
+            self.attempt(found, call)
         elif "training" in names_of(self.model):
             found.others.append(tried)
             found.add_way(call, tried.log)
 
-    def _try(self, found: Explored, call: Call, *, keep: bool = True) -> int:
+    def attempt(self, found: Explored, call: Call, *, keep: bool = True) -> int:
         """Run a call and see whether it takes another way; returns how many operations ran."""
         try:
             tried = self.recorded(call)
@@ -257,9 +227,12 @@ class Explorer:
             found.others.append(tried)
         if tried.log in found.logs:
             return len(tried.log)
-        looped = set() if other_kind(call, found.base) else loops(found.logs[0], tried.log)
+        logs = [
+            log for way, log in zip((found.base, *found.ways), found.logs, strict=True) if not other_kind(call, way)
+        ]
+        looped = set().union(*(loops(log, tried.log) for log in logs))
         found.looped |= looped
-        only_longer = {name for name, _ in tried.log} <= {name for name, _ in found.logs[0]}
+        only_longer = any({name for name, _ in tried.log} <= {name for name, _ in log} for log in logs)
         if looped and only_longer:
             if not keep and found.unexplained(tried.log):
                 found.others.append(tried)

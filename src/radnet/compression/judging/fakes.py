@@ -15,7 +15,7 @@ from ...surroundings import is_own
 from .comparisons import Sizes
 
 #: operations that PyTorch knows no sizes of (on sparse tensors, say) are run on zeros: so many numbers, and no more
-MOST_ZEROS = 2**20
+MOST_ZEROS = 2**24
 #: the files through which a comparison of symbols goes
 _SYMBOLIC = ("sym_node.py", "symbolic_shapes.py", "recording.py", "torch/__init__.py")
 
@@ -37,7 +37,8 @@ class Cap(Mode):
         self.left -= 1
         if self.left < 0:
             raise TooLong
-        zeros = sum(x.numel() for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor))
+        dense = (x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.layout == torch.strided)
+        zeros = sum(x.numel() for x in dense)
         self.world.mode.allow_fallback_kernels = zeros <= MOST_ZEROS
         return func(*args, **(kwargs or {}))
 
@@ -59,9 +60,9 @@ class World:
     """Fake tensors, and who asks for their sizes. (torch's own modules for it take a second to import.)"""
 
     def __init__(self) -> None:
-        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch._subclasses.fake_tensor import FakeTensorMode, UnsupportedOperatorException
 
-        self.between = Between()
+        self.between, self.unsupported = Between(), UnsupportedOperatorException
         self.asked: Argument = _asking()()
         self.mode: Argument = FakeTensorMode(shape_env=self.asked, allow_non_fake_inputs=True)
 

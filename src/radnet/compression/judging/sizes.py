@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import NamedTuple
 
@@ -35,8 +35,8 @@ from .fakes import Cap, TooLong, World
 MORE_OPERATIONS = 500
 #: ways that are looked for, and how long that may take in seconds
 MOST_WAYS, PATIENCE = 32, 10.0
-#: sizes that are plain numbers are tried in steps of so many doublings
-STRIDE = 2
+#: sizes that are plain numbers are tried in steps of so many doublings; and turns that are looked for along one axis
+STRIDE, MOST_TURNS = 2, 4
 
 
 class Turn(NamedTuple):
@@ -58,9 +58,20 @@ class Turns:
     precision : Precision
     patience : float
         Seconds.
+    named : collection of int
+        Sizes that the model's code names.
     """
 
-    def __init__(self, model: nn.Module, call: Call, precision: Precision, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        call: Call,
+        precision: Precision,
+        patience: float = PATIENCE,
+        named: Collection[int] = (),
+    ) -> None:
+        self.named = named
+        self.looped: set[str] = set()  # modules that are called more often with larger sizes
         self.copy, self.call, self.precision = model, call, precision
         self.whole = whole_modules(model)
         self.given = sizes_of(call)
@@ -72,6 +83,7 @@ class Turns:
         self.compared: Path = ()  # what forward compares with the sizes of the call
         self.lost: set[int] = set()  # axes whose sizes the code has turned into numbers
         self._step: Counter[str] = Counter()  # how a log grows with a loop
+        self._logs: dict[Sizes, Log] = {}
 
     def found(self) -> list[Turn]:
         """The turns; none if the model does not run on fake tensors, where something asks for numbers."""
@@ -81,6 +93,7 @@ class Turns:
             except Exception:  # whatever a model says to tensors without numbers
                 return []
             self.compared = self._first_path()
+            self._look_for_loops()
             return [*self._other_paths(self.compared), *self._beyond()]
 
     # --- by symbols
@@ -181,22 +194,48 @@ class Turns:
 
     # --- by numbers
 
+    def _look_for_loops(self) -> None:
+        """Note the modules that are called more often, or less, where a size is another."""
+        for k, n in enumerate(self.given):
+            for m in (n + 1, 2 * n, 4 * n):
+                with suppress(Exception):  # it does not take such sizes
+                    self.looped |= loops(self.first, self._log(self._with([k], m)))
+
     def _beyond(self) -> Iterator[Turn]:
         """For sizes that are plain numbers to the code: where it turns, alone and together."""
         free = sorted(k for k in self.lost if self._may_change(k))
         for axes in [[k] for k in free] + ([free] if len(free) > 1 else []):
-            last = 1
-            for size in (2**exponent for exponent in range(1, HIGHEST.bit_length(), STRIDE)):
-                if time.monotonic() > self.end:
-                    return
-                try:
-                    there = self._at(axes, size)
-                except TooLong:
-                    break
-                if there is not None and there.other:
-                    yield self._between(axes, last, there)
-                    break
-                last = size
+            yield from self._along(axes)
+
+    def _along(self, axes: list[int]) -> Iterator[Turn]:
+        """The turns where these sizes grow: from one to the next, by doublings and at the sizes that the code names."""
+        doubled = {2**exponent for exponent in range(1, HIGHEST.bit_length(), STRIDE)}
+        self.reference, self.by_names = self.first, self._has_sizes_among_numbers(axes)
+        given = last = self.given[axes[0]]
+        found = 0
+        for size in sorted(n for n in doubled.union(self.named) if n != given):
+            if time.monotonic() > self.end or found >= MOST_TURNS:
+                break
+            try:
+                there = self._at(axes, size)
+            except TooLong:
+                break
+            except _Unknown:  # nobody can look there
+                yield Turn(tuple(Comparison(f"n[{k}] >= {size}", True) for k in axes), (), sure=False)
+                break
+            if there is not None and there.other and size < given:
+                yield Turn(tuple(Comparison(f"n[{k}] <= {size}", True) for k in axes), (there.sizes,), sure=True)
+            elif there is not None and there.other:
+                found += 1
+                yield (turn := self._between(axes, last, there))
+                self.reference = self._log(turn.examples[0])
+            last = max(last, size)
+
+    def _has_sizes_among_numbers(self, axes: list[int]) -> bool:
+        """Whether what runs has numbers in it that are made of these sizes; then only the operations are compared."""
+        with suppress(Exception):
+            return self._log(self._with(axes, self.given[axes[0]] + 1)) != self.first
+        return False
 
     def _between(self, axes: list[int], low: int, found: _There) -> Turn:
         """The smallest size above ``low`` from which on, as far as halving tells, the other way is taken."""
@@ -216,7 +255,7 @@ class Turns:
                 return _There(several, None, self._is_other(several))
             except _Refused:
                 return None
-            except TooLong:
+            except (TooLong, _Unknown):
                 raise
             except Exception:  # noqa: S112  # these do not go together
                 continue
@@ -252,20 +291,26 @@ class Turns:
     def _is_other(self, sizes: Sizes) -> bool:
         """Whether another way is taken; a loop that is only longer is none, if all of the log grows with it."""
         log = self._log(sizes)
-        if log == self.first:
+        before, after = ([name for name, _ in part] if self.by_names else part for part in (self.reference, log))
+        if before == after:
             return False
-        only_longer = {name for name, _ in log} <= {name for name, _ in self.first}
-        if not (loops(self.first, log) and only_longer):
+        only_longer = {name for name, _ in log} <= {name for name, _ in self.reference}
+        looped = loops(self.reference, log)
+        self.looped |= looped
+        if not (looped and only_longer):
             return True
-        grown = grown_by(self.first, log)
+        grown = grown_by(self.reference, log)
         self._step = self._step or grown
         return not proportional(grown, self._step)
 
     def _log(self, sizes: Sizes) -> Log:
         """What runs with these sizes."""
+        if sizes in self._logs:
+            return self._logs[sizes]
         recorder = Recorder(self.copy)
         most = MORE_OPERATIONS + len(getattr(self, "first", ()))
         self._run(self.world.static, sizes, (Cap(most, self.world), recorder), recorder.whole(self.whole))
+        self._logs[sizes] = recorder.log
         return recorder.log
 
     def _run(
@@ -285,6 +330,8 @@ class Turns:
         with as_one_operation(self.copy), whole or nullcontext():
             try:
                 run(self.copy, call, (self.world.mode, *self.precision.modes(), *modes))
+            except self.world.unsupported as error:
+                raise _Unknown from error
             except Exception as error:
                 if _raised_by_user(error):
                     raise _Refused from error
@@ -313,3 +360,7 @@ class _There(NamedTuple):
 
 class _Refused(Exception):
     """The model's own code refuses sizes."""
+
+
+class _Unknown(Exception):
+    """An operation whose results have unknown sizes, on more numbers than are made for that."""

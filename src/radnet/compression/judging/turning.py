@@ -1,0 +1,92 @@
+"""Other sizes along every way that a model takes: loops that grow with them, and turns of its Python into other ways.
+
+`vary_lengths` runs each way with other lengths, which shows the modules that are called as often as an axis is long.
+`take_turns` asks `sizes` where forward turns, and tries it there; what cannot be tried is left to be refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...running import Call
+from ..recording import loops
+from .code import lengths_in
+from .comparisons import HIGHEST, numbers_of, resized, sizes_of
+from .explored import Explored
+from .sizes import Turn, Turns
+from .variations import lengths_of, with_lengths, with_rows
+
+if TYPE_CHECKING:
+    from .exploring import Explorer
+
+#: how many numbers a run may make with sizes at which the model's code is known to turn another way
+TURN_RUN = 2**24
+#: seconds for which such sizes are looked for, along all ways together
+TURNS_PATIENCE = 12.0
+#: calls whose ways are not followed, but run with other lengths
+MOST_OTHERS = 8
+
+
+def vary_lengths(explorer: Explorer, found: Explored) -> None:
+    """Run every way but the first, and calls that are judged alone, with other lengths: they may have loops too.
+
+    What they give there is judged, and modules that are called another number of times are in a loop.
+    """
+    seen = list(zip(found.ways, found.logs[1:], strict=True))
+    for tried in found.others:
+        if len(seen) < len(found.ways) + MOST_OTHERS and tried.log not in (found.logs[0], *(log for _, log in seen)):
+            seen.append((tried.call, tried.log))
+    for call, log in seen:
+        for other in _other_lengths(call) if not call.other_axes else ():
+            try:
+                there = explorer.recorded(other)
+            except Exception:  # noqa: S112  # whatever a model says to inputs of another shape
+                continue
+            found.looped |= loops(log, there.log)
+            found.others.append(there)
+
+
+def _other_lengths(call: Call) -> Iterator[Call]:
+    """One row more, and every other axis longer by one, together with those of its length and alone."""
+    longer = [other for length in lengths_of(call) for other in with_lengths(call, length, length + 1)]
+    for other in (with_rows(call, call.rows + 1), *longer):
+        yield dataclasses.replace(other, what=f"{call.what}, {other.what}")
+
+
+def take_turns(explorer: Explorer, found: Explored) -> None:
+    """Try sizes at which the model's code turns another way; those that cannot be tried are to be refused.
+
+    Ways that are found so are searched too.
+    """
+    end = time.monotonic() + TURNS_PATIENCE
+    named = lengths_in(explorer.model, HIGHEST)
+    searched: list[Call] = []
+    while todo := [w for w in (found.base, *found.ways) if not w.other_axes and not any(w is s for s in searched)]:
+        call = todo[0]
+        searched.append(call)
+        each = sum(x.numel() for x in call.tensors) / max(1, explorer.made_by_row(call) * call.rows)
+        turns = Turns(explorer.copy, call, explorer.precision, end - time.monotonic(), named)
+        for turn in turns.found():
+            if not _knows(found, call, turn) and not _turned(explorer, found, call, turn, TURN_RUN * each):
+                found.refused_sizes.append((call, turn.path))
+        found.looped |= turns.looped
+        if call is found.base:
+            found.compared = turns.compared
+
+
+def _knows(found: Explored, call: Call, turn: Turn) -> bool:
+    """Whether some call that was tried already went this way."""
+    axes = [x.ndim for x in call.tensors]
+    calls = (found.given.call, found.base, *found.ways, *(tried.call for tried in found.others))
+    alike = (sizes_of(other) for other in calls if [x.ndim for x in other.tensors] == axes)
+    return any(all(comparison.holds(sizes) for comparison in turn.path) for sizes in alike)
+
+
+def _turned(explorer: Explorer, found: Explored, call: Call, turn: Turn, most: float) -> bool:
+    """Whether the model was tried with sizes of a turn, or says no to them; not, if they are too large to try."""
+    small = [sizes for sizes in turn.examples if numbers_of(call, sizes) <= most]
+    others = [other for other in (resized(call, sizes) for sizes in small) if other is not None]
+    return any(explorer.attempt(found, other) for other in others) or (turn.sure and bool(others))
