@@ -67,6 +67,7 @@ prove-exports-2:
 
 prove-memory:
 	$(BIN)/python benchmarks/memory.py --json results/memory.json
+	$(BIN)/python benchmarks/streaming.py --json results/streaming.json
 
 prove-report:
 	$(BIN)/radnet reproduce --force --out results/report

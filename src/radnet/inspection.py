@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Mapping
 
 from .errors import InvalidValue
-from .files import check_announced
+from .files import FORMAT, KEY, NOT_OURS, check_announced
 from .reading import KINDS, Header, Layout, layouts, open_tensors, parse_json, reading, some_of
+from .shards import is_index, opened
 from .widths import count_parameters, reduced_widths
 
 Answer = dict[str, object]
@@ -25,6 +26,8 @@ def contents_of(path: str | os.PathLike[str]) -> Answer:
         If it is no safetensors file, or its header is damaged.
     """
     with reading(path):
+        if is_index(path):
+            return {"holds": "a network in several files", "read_by": KINDS[KEY][1], **_of_index(path)}
         with open_tensors(path) as file:
             metadata, found = file.metadata() or {}, layouts(file, path)
         key = next((key for key in KINDS if key in metadata), None)
@@ -47,6 +50,11 @@ def contents_of(path: str | os.PathLike[str]) -> Answer:
             if isinstance(error, InvalidValue):
                 raise
             raise InvalidValue(f"{path}: the header is damaged ({type(error).__name__}: {error})") from error
+
+
+def _of_index(path: str | os.PathLike[str]) -> Answer:
+    with opened(path, KEY, FORMAT, NOT_OURS) as stored:
+        return _network(path, stored.header, stored.layouts)
 
 
 def _network(path: str | os.PathLike[str], header: Header, found: Mapping[str, Layout]) -> Answer:

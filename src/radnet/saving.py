@@ -22,6 +22,7 @@ from .errors import InvalidType
 from .files import ActivationSource
 from .network import RadNet
 from .reading import key_of, reading
+from .shards import is_index
 
 
 def save(
@@ -36,7 +37,8 @@ def save(
         which gives the layers of a freshly made model the sizes in the file. Activations of a RadNet that are made from
         a function of your own need a name: ``Radial(h, name="mine")``. With a compression its certificate is kept.
     path : str or path
-        Usually ends in .safetensors.
+        Usually ends in .safetensors. A RadNet is written into several files of at most 2 GB, and an index that names
+        them, if it ends in .safetensors.index.json.
 
     Raises
     ------
@@ -99,6 +101,8 @@ def load(
     >>> again.widths, again.activations[0]
     ((2, 5, 1), Radial(h=tanh))
     """
+    if is_index(path):
+        return files.load(path, activations, device=device)
     with reading(path):
         key = key_of(path)
     if key == "radnet-approximation":

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .options import Force, Json, Quiet
 from .output import check_output, print_json
-from .progress import working
+from .progress import steps, working
 
 if TYPE_CHECKING:
     from torch import nn
+
+#: bytes of a file from which on a network is compressed from file to file, without being read as a whole
+_LARGE = 2**28
 
 
 def compress(
@@ -36,6 +40,9 @@ def compress(
 ) -> None:
     """The same function with smaller layers; nothing is written unless it was found to be the same."""
     check_output(out, force)
+    if model is None and tol is None and (source.endswith(".index.json") or _size(source) > _LARGE):
+        _from_file_to_file(source, out, inputs, as_json, quiet)
+        return
     with working(f"compressing {source}", quiet):
         from ..compression import compress as compress_model
         from .arguments import input_rows
@@ -48,6 +55,23 @@ def compress(
         print_json({**_sizes(original, c.network), "certificate": c.certificate.to_dict(), "file": out})
     else:
         typer.echo(c.report())
+
+
+def _from_file_to_file(source: str, out: str, inputs: str | None, as_json: bool, quiet: bool) -> None:
+    """A network that may be larger than memory."""
+    import torch
+
+    from ..arrays import read_rows
+    from ..streaming import compress_file
+
+    x = None if inputs is None else torch.tensor(read_rows(inputs)).float()
+    with steps(quiet) as tell:
+        c = compress_file(source, out, inputs=x, tell=tell)
+    print_json({**c.to_dict(), "file": out}) if as_json else typer.echo(c.report())
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path) if os.path.isfile(path) else 0
 
 
 def _sizes(before: nn.Module, after: nn.Module) -> dict[str, object]:

@@ -10,6 +10,7 @@ from ..expressions import imported_function
 from ..files import header_of
 from ..reading import key_of, reading
 from ..saving import load, load_into
+from ..streaming import COMPRESSED_ALREADY
 
 
 def model_of(path: str, factory: str | None, *, fresh: bool = False) -> nn.Module:
@@ -26,7 +27,7 @@ def model_of(path: str, factory: str | None, *, fresh: bool = False) -> nn.Modul
     with reading(path):
         key = key_of(path)
     if fresh and key in ("radnet", "radnet-model") and header_of(path, key).get("certificate") is not None:
-        raise InvalidValue(f"{path}: holds a model that is compressed already; there is nothing more to take away")
+        raise InvalidValue(f"{path}: {COMPRESSED_ALREADY}")
     if factory is not None:
         made = made_by(factory)
         load_into(made, path)
