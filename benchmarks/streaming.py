@@ -31,6 +31,7 @@ class Peak(threading.Thread):
         self.most, self.over = 0, threading.Event()
 
     def run(self) -> None:
+        """Until it is over."""
         while not self.over.wait(0.002):
             self.most = max(self.most, status("RssAnon"))
 

@@ -68,7 +68,7 @@ def save(
         "widths": net.widths,
         "bias": net.has_bias,
         "dtype": _dtype_name(net.weights[0].dtype),
-        "activations": [_describe(rho, i) for i, rho in enumerate(net.activations, start=1)],
+        "activations": [describe(rho, i) for i, rho in enumerate(net.activations, start=1)],
         **({} if certificate is None else {"certificate": dict(certificate)}),
         **({} if columns is None else {"columns": dict(columns)}),
     }
@@ -145,7 +145,8 @@ def header_of(path: str | os.PathLike[str], key: str) -> Header:
 # --- activations
 
 
-def _describe(rho: RadialActivation, i: int) -> dict[str, object]:
+def describe(rho: RadialActivation, i: int) -> dict[str, object]:
+    """What a header says of the activation of layer i; raises if it could not be made again from that."""
     shift = "none" if rho.shift is None else "trainable" if isinstance(rho.shift, nn.Parameter) else "fixed"
     entry: dict[str, object] = {"shift": shift}
     built_in = next((name for name, kind in NAMES.items() if type(rho) is kind), None)
@@ -178,7 +179,7 @@ def _check_entry(entry: object, i: int) -> bool:
 def rebuild(entry: Header, i: int, given: Mapping[str, ActivationSource], dtype: str) -> RadialActivation:
     """The activation of layer i that a header describes; ``given`` has those that are not built in."""
     name, shift = entry["name"], _SHIFTS[entry.get("shift", "none")]
-    keywords: Header = {"shift": shift, "dtype": _dtype(dtype)}
+    keywords: Header = {"shift": shift, "dtype": dtype_of(dtype)}
     if not entry.get("custom"):
         if "b" in entry and (name != _SHIFTED or not is_number(entry["b"])):
             raise InvalidValue(f"layer {i}: {name!r} with b = {entry['b']!r} in the header; the file is damaged")
@@ -231,7 +232,7 @@ def _check_shapes(
     state: Mapping[str, Layout], expected: dict[str, tuple[int, ...]], dtype: str, path: str | os.PathLike[str]
 ) -> None:
     _check_names(expected, state, path)
-    needed = _dtype(dtype)
+    needed = dtype_of(dtype)
     for name, shape in expected.items():
         if state[name].shape != shape:
             layer = int(name.split(".")[1]) + 1
@@ -259,7 +260,8 @@ def _dtype_name(dtype: torch.dtype | None) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _dtype(name: str) -> torch.dtype:
+def dtype_of(name: str) -> torch.dtype:
+    """The dtype that a header names."""
     for dtype in FLOATS:
         if _dtype_name(dtype) == name:
             return dtype

@@ -7,6 +7,7 @@ activations, as the next things to try. `radnet.compress` knows all of them.
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,8 @@ class RadialConv2d(nn.Sequential):
         **keywords: Any,
     ) -> None:
         super().__init__(nn.Conv2d(in_channels, out_channels, kernel_size, **keywords), _along(activation, 1, shift))
+        sizes = {"in_channels": in_channels, "out_channels": out_channels, "kernel_size": kernel_size}
+        self.made_with = _plain({**sizes, "activation": activation, "shift": shift, **keywords})
 
 
 class ResidualRadialMLP(nn.Module):
@@ -93,6 +96,8 @@ class ResidualRadialMLP(nn.Module):
             for _ in range(depth)
         )
         self.head = nn.Linear(width, out_features)
+        sizes = {"in_features": in_features, "out_features": out_features, "width": width, "hidden": hidden}
+        self.made_with = _plain({**sizes, "depth": depth, "activation": activation, "shift": shift})
 
     def forward(self, x: Tensor) -> Tensor:
         """The output; x of shape (..., in_features)."""
@@ -130,6 +135,16 @@ class BlockRadialMLP(nn.Sequential):
         if len(widths) < 2 or block < 1 or any(n % block for n in widths[1:-1]):
             raise InvalidValue(f"BlockRadialMLP: widths {tuple(widths)} do not split into blocks of {block}")
         super().__init__(*modules[:-1])
+        self.made_with = _plain({"widths": list(widths), "block": block, "activation": activation, "shift": shift})
+
+
+def _plain(arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """Arguments that a file can hold, so that `radnet.load` makes the same model again; None if it cannot."""
+    try:
+        json.dumps(arguments, allow_nan=False)
+    except (TypeError, ValueError):
+        return None
+    return arguments
 
 
 def _along(name: str, dim: int, shift: Shift, width: int = 1, block: int = 0) -> RadialActivation:

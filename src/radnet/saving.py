@@ -7,21 +7,25 @@ and for a module of any other class its tensors with the sizes of its layers. No
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
 
-from . import files
+from . import files, models
 from .approximation import Approximation
 from .approximation import load as load_approximation
+from .approximation.constructions.deep import DeepNetwork
+from .approximation.constructions.growing_width import GrowingNetwork
+from .approximation.constructions.stacked import StackedNetwork
 from .compression import Compression, ModelCompression
 from .compression.storage import KEY, load_model_into, save_model
 from .compression.trust import stands_for
-from .errors import InvalidType
+from .errors import InvalidType, InvalidValue
 from .files import ActivationSource
 from .network import RadNet
-from .reading import key_of, reading
+from .rbf import RBFNetwork
+from .reading import Header, key_of, reading
 from .shards import is_index
 
 
@@ -73,8 +77,11 @@ def load(
     activations: Mapping[str, ActivationSource] | None = None,
     *,
     device: torch.device | str = "cpu",
-) -> RadNet | Approximation:
-    """Read a RadNet or an approximation; a network is in eval mode, whatever it was in when it was written.
+) -> nn.Module | Approximation:
+    """Read a RadNet, an approximation or another model of ours; it is in eval mode, whatever it was in when written.
+
+    Models of ours are those of `radnet.models`, `radnet.rbf.RBFNetwork` and the networks of approximations, compressed
+    or not.
 
     Parameters
     ----------
@@ -88,7 +95,7 @@ def load(
     MissingFile
         If there is no such file.
     InvalidValue
-        If the file is damaged, or holds a model of a class of your own (the message names `load_into`).
+        If the file is damaged, or holds a model of a class of your own (the message says what to call).
 
     Examples
     --------
@@ -107,6 +114,8 @@ def load(
         key = key_of(path)
     if key == "radnet-approximation":
         return load_approximation(path)
+    if key == KEY:
+        return _made_again(path)
     return files.load(path, activations, device=device)
 
 
@@ -144,3 +153,35 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
         load_model_into(model, path)
     else:
         files.load_into(model, path)
+
+
+def _with_shapes(kind: type[DeepNetwork]) -> Callable[[Header], nn.Module]:
+    return lambda said: kind(**{name: torch.empty(shape, device="meta") for name, shape in said.items()})
+
+
+#: classes of ours that are made again from what a file says of them
+_MADE: dict[str, Callable[[Header], nn.Module]] = {
+    "radnet.models.RadialConv2d": lambda said: models.RadialConv2d(**said),
+    "radnet.models.ResidualRadialMLP": lambda said: models.ResidualRadialMLP(**said),
+    "radnet.models.BlockRadialMLP": lambda said: models.BlockRadialMLP(**said),
+    "radnet.rbf.network.RBFNetwork": RBFNetwork.of_header,
+    f"{StackedNetwork.__module__}.StackedNetwork": _with_shapes(StackedNetwork),
+    f"{GrowingNetwork.__module__}.GrowingNetwork": _with_shapes(GrowingNetwork),
+}
+
+
+def _made_again(path: str | os.PathLike[str]) -> nn.Module:
+    """A model of a class of ours from its file; nothing large is made before sizes are compared."""
+    with reading(path):
+        header = files.header_of(path, KEY)
+        name, said = header.get("class"), header.get("made_with")
+        make = _MADE.get(name) if isinstance(name, str) else None
+        if make is None or not isinstance(said, dict):
+            raise InvalidValue(f"{path}: holds a {name}; make one and give it to radnet.load_into(model, path)")
+        try:
+            with torch.device("meta"):
+                model = make(said)
+        except (TypeError, ValueError, KeyError, AttributeError, RuntimeError, OverflowError) as error:
+            raise InvalidValue(f"{path}: the header is damaged: no {name} can be made so ({error})") from error
+    load_model_into(model, path)
+    return model

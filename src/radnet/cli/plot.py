@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InvalidValue
+from ..errors import InvalidType, InvalidValue
 from .options import Force, FormulaOnly, Quiet
 from .output import check_output
 from .progress import working
@@ -58,6 +58,7 @@ def plot(
 
 def _model(ax: Axes, file: str, function: str | None, formula_only: bool) -> None:
     from ..approximation import Approximation
+    from ..network import RadNet
     from ..plots import network_diagram
     from ..plots.networks import width_bars
     from ..saving import load
@@ -65,6 +66,8 @@ def _model(ax: Axes, file: str, function: str | None, formula_only: bool) -> Non
     found = load(file)
     if isinstance(found, Approximation):
         _approximation(ax, found, function, formula_only)
+    elif not isinstance(found, RadNet):
+        raise InvalidType(f"{file}: holds a {type(found).__name__}; plot draws networks and approximations")
     elif max(found.widths) <= 64 and len(found.widths) <= 12:
         network_diagram(ax, found.widths, bias=found.has_bias)
     else:

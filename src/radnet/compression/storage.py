@@ -101,6 +101,7 @@ def save_model(
         "format": FORMAT,
         "radnet": __version__,
         "class": _class_name(model),
+        "made_with": getattr(model, "made_with", None) if type(model).__module__.startswith("radnet.") else None,
         "tensors": {name: {"parameter": k.is_parameter, "flag": k.flag} for name, k in own.items()},
         "ties": ties,
         "modules": {p: _described(m) for p, m in model.named_modules(remove_duplicate=False)},
@@ -196,7 +197,7 @@ def _new_parts(model: nn.Module, header: Header) -> dict[str, nn.Module]:
 
 def _new_values(model: nn.Module, header: Header, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of the file on the device of the model."""
-    devices = {name: k.value.device for name, k in _tensors(model).items()}
+    devices = {name: k.value.device for name, k in _tensors(model).items() if not k.value.is_meta}
     device = next(iter(devices.values()), torch.device("cpu"))
     return {name: state[name].to(devices.get(name, device)) for name in header["tensors"]}
 
@@ -204,7 +205,7 @@ def _new_values(model: nn.Module, header: Header, state: Mapping[str, Tensor]) -
 def _filled(m: nn.Module, own: str, value: Tensor, said: Header, taken: dict[int, str], name: str) -> Tensor:
     """The tensor that stands there with another value, so that who else holds it has it too; else a new one."""
     old = (m._parameters if said["parameter"] else m._buffers).get(own)
-    if old is None or taken.setdefault(id(old), name) != name:
+    if old is None or old.is_meta or taken.setdefault(id(old), name) != name:
         return nn.Parameter(value, requires_grad=said["flag"]) if said["parameter"] else value
     old.data = value
     old.grad = None

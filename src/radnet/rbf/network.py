@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
-from typing import TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from .. import notebook
 from ..activations import ActivationLike, RadialActivation, Shift, as_activation
 from ..checks import as_tensors, check_dtype, check_features, check_kind, check_parameters
 from ..errors import InvalidType, InvalidValue
+from ..files import describe, dtype_of, rebuild
 from ..initialization import balance, draw_balanced
 from ..network import RadNet
 from ..origin import accumulation_dtype, less_shift
@@ -153,6 +154,23 @@ class RBFNetwork(notebook.Drawn, nn.Module):
     def extra_repr(self) -> str:
         """Widths and parameter count."""
         return f"widths={self.widths}, parameters={self.parameter_count}"
+
+    @property
+    def made_with(self) -> dict[str, object] | None:
+        """What a file says of it, so that `radnet.load` makes it again; None if an activation has no name."""
+        try:
+            described = [describe(rho, i) for i, rho in enumerate(self.activations, start=1)]
+        except InvalidValue:
+            return None
+        dtype = str(self.weights[0].dtype).removeprefix("torch.")
+        return {"widths": list(self.widths), "bias": self.has_bias, "dtype": dtype, "activations": described}
+
+    @classmethod
+    def of_header(cls: type[NetworkT], said: Mapping[str, Any]) -> NetworkT:
+        """A network of the kind that a file describes, whose weights have no values yet."""
+        n = check_widths(said["widths"])
+        rhos = [rebuild(entry, i, {}, said["dtype"]) for i, entry in enumerate(said["activations"], start=1)]
+        return cls(n, rhos, bias=said["bias"], device="meta", dtype=dtype_of(said["dtype"]))
 
     def _drawing(self) -> str:
         return notebook.layers(self.widths, [f"{rho} before it" for rho in self.activations])

@@ -76,6 +76,11 @@ class DeepNetwork(notebook.Drawn, nn.Module):
         check_features(x, type(self).__name__, n, self._dtype())
         return x.reshape(-1, n).T
 
+    @property
+    def made_with(self) -> dict[str, list[int]]:
+        """The shapes of the tensors that it is made of, by the names under which it takes them."""
+        return {name: list(x.shape) for name, x in self.state_dict().items()}
+
     def _drawing(self) -> str:
         return notebook.layers(self.widths, [*["StepReLU()"] * (len(self.widths) - 2), "Identity()"])
 

@@ -197,9 +197,8 @@ class Turns:
     def _look_for_loops(self) -> None:
         """Note the modules that are called more often, or less, where a size is another."""
         for k, n in enumerate(self.given):
-            for m in (n + 1, 2 * n, 4 * n):
-                with suppress(Exception):  # it does not take such sizes
-                    self.looped |= loops(self.first, self._log(self._with([k], m)))
+            with suppress(Exception):  # it does not take such a size
+                self.looped |= loops(self.first, self._log(self._with([k], 4 * n)))
 
     def _beyond(self) -> Iterator[Turn]:
         """For sizes that are plain numbers to the code: where it turns, alone and together."""

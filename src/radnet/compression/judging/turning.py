@@ -11,6 +11,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+from torch.utils._pytree import tree_flatten
+
 from ...running import Call
 from ..recording import loops
 from .code import lengths_in
@@ -59,13 +62,14 @@ def _other_lengths(call: Call) -> Iterator[Call]:
 def take_turns(explorer: Explorer, found: Explored) -> None:
     """Try sizes at which the model's code turns another way; those that cannot be tried are to be refused.
 
-    Ways that are found so are searched too.
+    Ways of other arguments are searched for themselves; from those of other sizes alone the search goes on anyway.
     """
     end = time.monotonic() + TURNS_PATIENCE
     named = lengths_in(explorer.model, HIGHEST)
     searched: list[Call] = []
-    while todo := [w for w in (found.base, *found.ways) if not w.other_axes and not any(w is s for s in searched)]:
-        call = todo[0]
+    for call in (found.base, *found.ways):
+        if call.other_axes or any(_differ_in_sizes_alone(call, other) for other in searched):
+            continue
         searched.append(call)
         each = sum(x.numel() for x in call.tensors) / max(1, explorer.made_by_row(call) * call.rows)
         turns = Turns(explorer.copy, call, explorer.precision, end - time.monotonic(), named)
@@ -75,6 +79,17 @@ def take_turns(explorer: Explorer, found: Explored) -> None:
         found.looped |= turns.looped
         if call is found.base:
             found.compared = turns.compared
+
+
+def _differ_in_sizes_alone(a: Call, b: Call) -> bool:
+    """Whether two calls have the same arguments, but for the sizes of tensors and what is in them."""
+    (xs, shape), (ys, other) = (tree_flatten((c.args, dict(c.kwargs), c.training)) for c in (a, b))
+    return bool(shape == other) and all(
+        isinstance(y, Tensor) and (x.ndim, x.dtype) == (y.ndim, y.dtype)
+        if isinstance(x, Tensor)
+        else type(x) is type(y) and x == y
+        for x, y in zip(xs, ys, strict=True)
+    )
 
 
 def _knows(found: Explored, call: Call, turn: Turn) -> bool:
