@@ -525,3 +525,41 @@ def test_turns_of_a_size_that_is_a_plain_number_are_found_one_after_the_other(ma
         assert rows > 3
     else:
         torch.testing.assert_close(found, original(x), rtol=1e-4, atol=1e-6)
+
+
+class FlagAndSize(Base):
+    def forward(self, x, flag=False):
+        h = self.rho(self.a(x)).mean(1)
+        return self.c(h.clamp(-0.01, 0.01) if flag and x.shape[1] > 50 else h)
+
+
+class OptionalAxis(Base):
+    def forward(self, x, y=None):
+        h = self.rho(self.a(x)).mean(1)
+        return self.c(h.clamp(-0.01, 0.01) if y is not None and y.shape[1] > 50 else h)
+
+
+class LongAndShort(Base):
+    def forward(self, x):
+        h = self.rho(self.a(x)).mean(1)
+        return self.c(h.clamp(-0.01, 0.01) if len(x) > 100 and int(x.shape[1]) < 4 else h)
+
+
+@pytest.mark.parametrize(
+    ("make", "call"),
+    [
+        (FlagAndSize, lambda: ((normal(3, 60, 4).float(),), {"flag": True})),
+        (OptionalAxis, lambda: ((normal(3, 6, 4).float(),), {"y": normal(3, 60).float()})),
+        (LongAndShort, lambda: ((normal(101, 2, 4).float(),), {})),
+    ],
+)
+def test_sizes_at_which_an_argument_begins_to_matter_are_found(make, call):
+    """With the sizes that are given, these arguments change nothing."""
+    original = make().eval()
+    c = radnet.compress(original, normal(4, 6, 4).float())
+    args, kwargs = call()
+    try:
+        found = c.network(*args, **kwargs)
+    except radnet.RadNetError:
+        return
+    torch.testing.assert_close(found, original(*args, **kwargs), rtol=1e-4, atol=1e-6)

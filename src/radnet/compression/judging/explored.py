@@ -34,6 +34,7 @@ class Explored:
     given: Tried
     others: list[Tried] = field(default_factory=list)  # other calls that the model accepts
     ways: list[Call] = field(default_factory=list)  # those among them that take another way
+    alike: list[Call] = field(default_factory=list)  # calls with other arguments that take a known way with these sizes
     looped: set[str] = field(default_factory=set)  # modules called as often as an axis is long, or an argument says
     # modules whose results, or what is made of them, are asked for their shapes; are left on the model; must not change
     measured: set[str] = field(default_factory=set)

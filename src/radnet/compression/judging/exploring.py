@@ -186,9 +186,11 @@ class Explorer:
 
     def _outcome(self, found: Explored, call: Call) -> Outcome:
         """What becomes of a call with other arguments; what it costs is known also where the model raises."""
-        before = len(found.others)
+        before, ways = len(found.others), len(found.ways)
         self.attempt(found, call)
         accepted = len(found.others) > before
+        if accepted and len(found.ways) == ways:  # with other sizes it may take a way of its own
+            found.alike.append(call)
         differs = accepted and found.others[-1].log != found.logs[0]
         return Outcome(accepted, differs, found.base.rows * (1 + len(self.last.log)))
 

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from itertools import islice, product
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -36,7 +37,9 @@ MORE_OPERATIONS = 500
 #: ways that are looked for, and how long that may take in seconds
 MOST_WAYS, PATIENCE = 32, 10.0
 #: sizes that are plain numbers are tried in steps of so many doublings; and turns that are looked for along one axis
-STRIDE, MOST_TURNS = 2, 4
+STRIDE, MOST_TURNS = 1, 4
+#: pairs of sizes that the code names, which are tried where two axes are plain numbers
+MOST_CORNERS = 150
 
 
 class Turn(NamedTuple):
@@ -202,9 +205,30 @@ class Turns:
 
     def _beyond(self) -> Iterator[Turn]:
         """For sizes that are plain numbers to the code: where it turns, alone and together."""
+        lost = self.lost if len(self.lost) < len(self.given) else ()
+        for k in sorted(lost):  # beyond a turn, forward may make numbers of further sizes
+            with suppress(Exception):
+                self._path(self._with([k], 1 + max((4 * self.given[k], *self.named))))
         free = sorted(k for k in self.lost if self._may_change(k))
         for axes in [[k] for k in free] + ([free] if len(free) > 1 else []):
             yield from self._along(axes)
+        if len(free) == 2:
+            yield from self._corners(free)
+
+    def _corners(self, axes: list[int]) -> Iterator[Turn]:
+        """Turns where one size is large and another small: at the sizes that the code names, in pairs."""
+        self.reference, self.by_names = self.first, self._has_sizes_among_numbers(axes)
+        tried = [[n for n in {2, *self.named} if n != self.given[k]] for k in axes]
+        for pair in islice(sorted(product(*tried), key=lambda pair: -abs(pair[0] - pair[1])), MOST_CORNERS):
+            if time.monotonic() > self.end:
+                return
+            sizes = tuple(dict(zip(axes, pair, strict=True)).get(k, n) for k, n in enumerate(self.given))
+            with suppress(Exception):  # it does not take these
+                if self._is_other(sizes):
+                    signs = [">=" if sizes[k] > self.given[k] else "<=" for k in axes]
+                    path = [Comparison(f"n[{k}] {sign} {sizes[k]}", True) for k, sign in zip(axes, signs, strict=True)]
+                    yield Turn(tuple(path), (sizes,), sure=True)
+                    return
 
     def _along(self, axes: list[int]) -> Iterator[Turn]:
         """The turns where these sizes grow: from one to the next, by doublings and at the sizes that the code names."""

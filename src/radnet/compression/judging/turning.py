@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -31,6 +31,8 @@ TURN_RUN = 2**24
 TURNS_PATIENCE = 12.0
 #: calls whose ways are not followed, but run with other lengths
 MOST_OTHERS = 8
+#: calls with different arguments along which turns are looked for
+MOST_SEARCHED = 12
 
 
 def vary_lengths(explorer: Explorer, found: Explored) -> None:
@@ -62,13 +64,15 @@ def _other_lengths(call: Call) -> Iterator[Call]:
 def take_turns(explorer: Explorer, found: Explored) -> None:
     """Try sizes at which the model's code turns another way; those that cannot be tried are to be refused.
 
-    Ways of other arguments are searched for themselves; from those of other sizes alone the search goes on anyway.
+    Calls with other arguments are searched for themselves, also where they take the same way with the given sizes; from
+    those of other sizes alone the search goes on anyway.
     """
     end = time.monotonic() + TURNS_PATIENCE
     named = lengths_in(explorer.model, HIGHEST)
     searched: list[Call] = []
-    for call in (found.base, *found.ways):
-        if call.other_axes or any(_differ_in_sizes_alone(call, other) for other in searched):
+    for call in (found.base, *found.ways, *_representatives(found.alike)):
+        known = any(_differ_in_sizes_alone(call, other) for other in searched)
+        if call.other_axes or known or len(searched) >= MOST_SEARCHED:
             continue
         searched.append(call)
         each = sum(x.numel() for x in call.tensors) / max(1, explorer.made_by_row(call) * call.rows)
@@ -90,6 +94,27 @@ def _differ_in_sizes_alone(a: Call, b: Call) -> bool:
         else type(x) is type(y) and x == y
         for x, y in zip(xs, ys, strict=True)
     )
+
+
+def _representatives(calls: Sequence[Call]) -> list[Call]:
+    """Of calls that differ in the values of numbers alone, the one with the largest; those with most tensors first.
+
+    Loops are longest there, and branches the most.
+    """
+    best: dict[str, tuple[float, Call]] = {}
+    for call in calls:
+        leaves, shape = tree_flatten((call.args, dict(call.kwargs), call.training))
+        numbers = [x for x in leaves if isinstance(x, int | float) and not isinstance(x, bool)]
+        kinds = [
+            f"{x.ndim} {x.dtype}" if isinstance(x, Tensor) else repr(x)
+            for x in leaves
+            if not any(x is n for n in numbers)
+        ]
+        key, size = f"{shape} {kinds}", float(sum(map(abs, numbers)))
+        if key not in best or size > best[key][0]:
+            best[key] = size, call
+    ordered = sorted(best.values(), key=lambda item: (-len(item[1].tensors), -item[0]))
+    return [call for _, call in ordered]
 
 
 def _knows(found: Explored, call: Call, turn: Turn) -> bool:
