@@ -2,8 +2,7 @@
 
 Everything works on structural copies (`copied`), so that the caller's model is the same at every moment, also for
 another thread that uses it meanwhile, and on clones of the inputs. In float64 (`Precision`, `in_float64`) a model is
-the function it stands for: parameters, buffers and inputs are float64, and every conversion to a shorter floating-point
-dtype inside its forward is left out.
+the function it stands for: parameters, buffers and inputs are float64, and none of them becomes shorter.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .containers import DEEPEST, contents, put_back
 from .errors import InvalidValue
 from .modes import Argument, Float64, Mode, Unseen, storage_of
-from .surroundings import DEEPEST, contents, put_back, untouched
+from .surroundings import untouched
 from .threads import quietly
 
 # --- inputs

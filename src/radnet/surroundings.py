@@ -9,127 +9,31 @@ from __future__ import annotations
 
 import argparse
 import functools
-import math
+import inspect
 import sys
 import threading
 import types
 import weakref
-from collections import UserDict, UserList, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections import UserDict, UserList
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 
-from torch import Tensor, nn
+from torch import nn
 
+from .containers import CONTAINERS, FUNCTIONS, PLAIN, contents, put_back
 from .modes import Argument
 from .threads import alone
 
-#: how far into containers, and objects in them, containers are looked for
-DEEPEST = 6
 #: containers with more entries than this are data, not caches; functions beyond so many are not read
-_LARGEST, _MOST = 10_000, 2_000
+_LARGEST, _MOST = 100_000, 2_000
 #: containers and objects that are opened behind those that code names, nearest first: a library may hang there
 _MOST_OPENED = 2_000
-_CONTAINERS = (list, dict, set, deque, weakref.WeakKeyDictionary, weakref.WeakValueDictionary)
 #: objects that hold whatever somebody puts there, though their classes are the standard library's
 _HOLDERS = (types.SimpleNamespace, argparse.Namespace, UserDict, UserList, threading.local)
-#: what holds nothing that could be filled
-_PLAIN = (Tensor, nn.Module, int, float, complex, str, bytes, tuple, type, types.ModuleType, type(None))
-_FUNCTIONS = (
-    types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.MethodWrapperType,
-    types.WrapperDescriptorType, types.MethodDescriptorType, functools.partial,
-)  # fmt: skip
 _LIBRARIES = frozenset({"torch", "radnet", "numpy", *sys.stdlib_module_names})
 Namespace = dict[str, object]
-Held = tuple[Argument, Argument]  # a container, and a copy of what is in it
-
-
-# --- containers
-
-
-def contents(
-    values: Iterable[object], own: Callable[[object], bool] = lambda value: True, most: float = math.inf
-) -> list[Held]:
-    """The containers among these values and in objects there that are ``own``, with copies of what is in them.
-
-    All of the values themselves; behind them so many at ``most``, nearest first.
-    """
-    found: list[Held] = []
-    seen: set[int] = set()
-    todo: deque[tuple[object, int]] = deque((value, DEEPEST) for value in values)
-    while todo:
-        value, depth = todo.popleft()
-        if id(value) in seen or not own(value):
-            continue
-        seen.add(id(value))
-        inner: list[object] = []
-        for container in _containers_of(value):
-            entries = container.values() if isinstance(container, Mapping) else container
-            found.append((container, dict(container) if isinstance(container, Mapping) else container.copy()))
-            inner += [part for part in entries if not isinstance(part, _PLAIN)]
-        if depth and most > 0:
-            todo += [(part, depth - 1) for part in inner]
-            most -= len(inner)
-    return found
-
-
-def _containers_of(value: object) -> Iterator[Argument]:
-    """What can be filled of a value: itself, what stands on it, what is in its slots."""
-    if isinstance(value, _CONTAINERS):
-        yield value
-    elif not isinstance(value, (*_PLAIN, *_FUNCTIONS)):
-        if hasattr(value, "__dict__"):
-            yield vars(value)
-        slots = Slots(value)
-        if slots.names:
-            yield slots
-
-
-class Slots(MutableMapping[str, object]):
-    """What is in the slots of an object, by name."""
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-        said = [vars(cls).get("__slots__", ()) for cls in type(value).__mro__]
-        names = [name for slots in said for name in ([slots] if isinstance(slots, str) else slots)]
-        self.names = [name for name in names if isinstance(name, str) and name not in ("__dict__", "__weakref__")]
-
-    def __getitem__(self, name: str) -> object:
-        try:
-            return getattr(self.value, name)
-        except AttributeError:
-            raise KeyError(name) from None
-
-    def __setitem__(self, name: str, value: object) -> None:
-        setattr(self.value, name, value)
-
-    def __delitem__(self, name: str) -> None:
-        delattr(self.value, name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self.names if hasattr(self.value, name))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
-
-
-def put_back(container: Argument, items: Argument) -> bool:
-    """Have a container hold these again; whether it held others. One that holds them is not touched."""
-    mapping = isinstance(container, Mapping)
-    if isinstance(container, set):
-        same = container == items
-    elif mapping:
-        same = list(container) == list(items) and all(container[key] is x for key, x in items.items())
-    else:
-        same = len(container) == len(items) and all(x is y for x, y in zip(container, items, strict=True))
-    if not same and mapping:
-        for key in [key for key in container if key not in items]:  # another thread may read what stays
-            del container[key]
-        container.update(items)
-    if not same and (not mapping or list(container) != list(items)):
-        container.clear()
-        container.update(items) if mapping or isinstance(container, set) else container.extend(items)
-    return not same
 
 
 # --- what code names
@@ -142,6 +46,7 @@ class _Reach:
     classes: list[type] = field(default_factory=list)  # whose attributes are put back
     names: list[tuple[Namespace, str]] = field(default_factory=list)  # globals that are values
     values: list[object] = field(default_factory=list)  # dictionaries in closures, and defaults of arguments
+    cells: list[types.CellType] = field(default_factory=list)  # variables of functions around functions
     caches: list[Callable[[], object]] = field(default_factory=list)  # what has a function forget
     followed: list[tuple[Namespace, str, object]] = field(default_factory=list)  # globals that lead further
 
@@ -156,9 +61,14 @@ _reaches: weakref.WeakKeyDictionary[Argument, _Reach] = weakref.WeakKeyDictionar
 
 def _reach(root: Argument) -> _Reach:
     """What a class or a function leads to; looked up once, and again if a name means something else."""
-    found = _reaches.get(root)
+    try:
+        found = _reaches.get(root)
+    except TypeError:  # it has no hash, or nothing can refer to it weakly
+        return _Walk().of(root)
     if found is None or not found.current:
-        found = _reaches[root] = _Walk().of(root)
+        found = _Walk().of(root)
+        with suppress(TypeError):
+            _reaches[root] = found
     return found
 
 
@@ -176,11 +86,13 @@ class _Walk:
             value = self.todo.pop()
             if id(value) not in self.seen:
                 self.seen.add(id(value))
-                self._look(value)
+                with suppress(Exception):  # objects that do not let themselves be looked at are left alone
+                    self._look(value)
         return self.found
 
     def _look(self, value: object) -> None:
-        clear = getattr(value, "cache_clear", None)
+        known = inspect.getattr_static(value, "cache_clear", None)  # which asks no object that answers to any name
+        clear = None if known is None else getattr(value, "cache_clear", None)
         if callable(clear) and not isinstance(value, type):
             self.found.caches.append(clear)
             self.todo.append(getattr(value, "__wrapped__", None))
@@ -189,47 +101,70 @@ class _Walk:
         elif isinstance(value, property):
             self.todo += [value.fget, value.fset]
         elif isinstance(value, functools.partial):
-            self.todo += [value.func, *value.args, *value.keywords.values()]
+            given = [*value.args, *value.keywords.values()]
+            self.found.values += [part for part in given if isinstance(part, CONTAINERS)]
+            self.todo += [value.func, *given]
         elif isinstance(value, type) and _of_users(value):
             self.found.classes.append(value)
-            self.todo += [*vars(value).values(), *value.__mro__[1:]]
+            self.todo += [*vars(value).values(), *value.__mro__[1:], type(value)]
         elif isinstance(value, types.FunctionType) and _of_users(value):
             self.found.values.append(vars(value))  # what stands on the function
+            self.todo += [part for held in vars(value).values() if isinstance(held, Mapping) for part in held.values()]
             self._read(value)
+        elif isinstance(value, (*CONTAINERS, tuple)):
+            parts = value.values() if isinstance(value, Mapping) else value
+            self.todo += [part for part in islice(parts, _MOST) if not isinstance(part, PLAIN)]
+        elif not isinstance(value, (*PLAIN, *FUNCTIONS)) and _of_users(type(value)):
+            self.found.values.append(value)
+            self.todo += [type(value), *(part for part in vars(value).values() if not isinstance(part, PLAIN))]
 
     def _read(self, function: types.FunctionType) -> None:
         names = set(names_in(function.__code__))
         self._look_up(function.__globals__, names)
+        for name in names & sys.modules.keys():  # imported where it is used
+            if is_own(name):
+                self._look_up(vars(sys.modules[name]), names)
         defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         cells = list(cells_of(function))
-        self.found.values += [value for value in defaults if isinstance(value, _CONTAINERS)]
+        self.found.values += [value for value in defaults if isinstance(value, CONTAINERS)]
         self.found.values += [
-            value for value in cells if _is_value(value) and not isinstance(value, list)
-        ]  # it notes calls
-        self.todo += [value for value in (*defaults, *cells) if not _is_value(value)]
+            x for x in cells if _is_value(x) and not isinstance(x, list)
+        ]  # a list notes what was called
+        self.found.cells += [cell for cell in function.__closure__ or () if _holds_a_value(cell)]
+        self.todo += [*defaults, *cells]
 
     def _look_up(self, namespace: Namespace, names: set[str]) -> None:
         for name in names & namespace.keys():
             value = namespace[name]
-            if isinstance(value, types.ModuleType):
-                if is_own(value.__name__) and id(value) not in self.seen:
-                    self.seen.add(id(value))
-                    self._look_up(vars(value), names)
-                    self.seen.discard(id(value))
-            elif _is_value(value):
-                self.found.names.append((namespace, name))
-                if _of_users(type(value)):
-                    self.todo.append(type(value))  # what its methods name
-            else:
-                self.found.followed.append((namespace, name, value))
-                self.todo.append(value)
+            with suppress(Exception):  # as in `of`
+                self._note(namespace, name, value, names)
+
+    def _note(self, namespace: Namespace, name: str, value: object, names: set[str]) -> None:
+        if isinstance(value, types.ModuleType):
+            if is_own(value.__name__) and id(value) not in self.seen:
+                self.seen.add(id(value))
+                self._look_up(vars(value), names)
+                self.seen.discard(id(value))
+        elif _is_value(value):
+            self.found.names.append((namespace, name))
+            self.todo.append(value)
+        else:
+            self.found.followed.append((namespace, name, value))
+            self.todo.append(value)
 
 
 def _is_value(value: object) -> bool:
     """Whether it is something that forward may put something else in the place of, or fill."""
-    if isinstance(value, (*_FUNCTIONS, type, nn.Module, types.ModuleType, staticmethod, classmethod, property)):
+    if issubclass(type(value), (*FUNCTIONS, type, nn.Module, types.ModuleType, staticmethod, classmethod, property)):
         return False
-    return not callable(value) or (_of_users(type(value)) and not hasattr(value, "cache_clear"))
+    return not callable(value) or (_of_users(type(value)) and not hasattr(type(value), "cache_clear"))
+
+
+def _holds_a_value(cell: types.CellType) -> bool:
+    try:
+        return _is_value(cell.cell_contents)
+    except Exception:  # it is empty still
+        return False
 
 
 def _of_users(value: type | types.FunctionType) -> bool:
@@ -284,16 +219,22 @@ def untouched(model: nn.Module) -> Iterator[Callable[[], bool]]:
             kept.put_back()
 
 
-def _roots(model: nn.Module) -> dict[Argument, None]:
-    """The classes of the modules, and the functions that stand on them: hooks, and what takes the place of methods."""
-    found: dict[Argument, None] = {}
+#: what torch keeps on every module; and what leads nowhere
+_TORCHS = frozenset(vars(nn.Module()))
+_NO_ROOTS = tuple(kind for kind in PLAIN if kind is not tuple)
+
+
+def _roots(model: nn.Module) -> list[Argument]:
+    """The classes of the modules, and what stands on them: hooks, functions, objects and containers of such."""
+    found: dict[int, Argument] = {}
     for m in model.modules():
         if _of_users(type(m)):
-            found[type(m)] = None
-        for value in (*vars(m).values(), *m._forward_hooks.values(), *m._forward_pre_hooks.values()):
-            if isinstance(value, types.FunctionType) and _of_users(value):
-                found[value] = None
-    return found
+            found[id(type(m))] = type(m)
+        own = [value for name, value in vars(m).items() if name not in _TORCHS]
+        for value in (*own, *m._forward_hooks.values(), *m._forward_pre_hooks.values()):
+            if not isinstance(value, _NO_ROOTS):
+                found[id(value)] = value
+    return list(found.values())
 
 
 def _remembers(clear: object) -> bool:
@@ -312,6 +253,8 @@ class _Kept:
         values = [value for _, own in self.classes for value in own.values()]
         values += [value for _, _, value in self.names] + [value for reach in reaches for value in reach.values]
         self.contents = contents(values, _is_users, _MOST_OPENED)
+        cells = {id(cell): cell for reach in reaches for cell in reach.cells}
+        self.cells = [(cell, cell.cell_contents) for cell in cells.values() if _holds_a_value(cell)]
 
     def differ(self) -> bool:
         """Whether anything is another."""
@@ -319,6 +262,7 @@ class _Kept:
             any(_values_on(cls).keys() ^ own.keys() for cls, own in self.classes)
             or any(vars(cls)[name] is not value for cls, own in self.classes for name, value in own.items())
             or any(space.get(name) is not value for space, name, value in self.names)
+            or any(cell.cell_contents is not value for cell, value in self.cells)
             or any(len(container) != len(items) for container, items in self.contents)
         )
 
@@ -333,8 +277,12 @@ class _Kept:
         for space, name, value in self.names:
             if space.get(name) is not value:
                 space[name] = value
+        for cell, value in self.cells:
+            if cell.cell_contents is not value:
+                cell.cell_contents = value
         for container, items in self.contents:
-            put_back(container, items)
+            with suppress(Exception):  # what cannot be filled was not
+                put_back(container, items)
 
 
 def _values_on(cls: type) -> dict[str, object]:
@@ -342,12 +290,12 @@ def _values_on(cls: type) -> dict[str, object]:
     return {
         name: value
         for name, value in vars(cls).items()
-        if not name.startswith("__") and _is_value(value) and not hasattr(value, "__get__")
+        if not name.startswith("__") and _is_value(value) and not hasattr(type(value), "__get__")
     }
 
 
 def _is_users(value: object) -> bool:
     """Whether it is opened: a container that is no data, or an object of a class that is no library's."""
-    if isinstance(value, _CONTAINERS):
+    if isinstance(value, CONTAINERS):
         return len(value) <= _LARGEST
     return isinstance(value, _HOLDERS) or _of_users(type(value))

@@ -5,6 +5,7 @@
 
 import argparse
 import collections
+import contextlib
 import copy
 import functools
 import threading
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 
 import radnet
-from radnet import surroundings
+from radnet import containers, surroundings
 from trust_models import normal
 
 X = normal(6, 6, 4)
@@ -215,7 +216,7 @@ class Library:
     """Stands for a package of somebody's: a cache near its top, and a great deal behind it."""
 
     def __init__(self):
-        self.deep = [[types.SimpleNamespace(entries=list(range(100)), more={}) for _ in range(100)] for _ in range(100)]
+        self.deep = [[types.SimpleNamespace(entries=list(range(100)), more={}) for _ in range(100)] for _ in range(40)]
         self.near = {}
 
 
@@ -235,7 +236,7 @@ def test_what_is_near_is_put_back_and_little_is_looked_at_behind_it():
     assert LIBRARY.near.keys() == before.keys()
     assert all(LIBRARY.near[n] is before[n] for n in before)
     assert torch.equal(model(X), wanted)
-    held = surroundings.contents([LIBRARY], most=surroundings._MOST_OPENED)
+    held = containers.contents([LIBRARY], most=surroundings._MOST_OPENED)
     assert any(container is LIBRARY.near for container, _ in held)
     assert len(held) < 2 * surroundings._MOST_OPENED < sum(1 + 2 * len(part) for part in LIBRARY.deep) * 10
 
@@ -317,3 +318,127 @@ def test_large_tables_do_not_hide_a_cache_beside_them():
     assert radnet.compress(model, X).certificate.lossless
     assert Model.tables == {}
     assert model(X).dtype == torch.float32
+
+
+def remembering():
+    memo = None
+
+    def get(n):
+        nonlocal memo
+        if memo is None or len(memo) < n:
+            memo = torch.linspace(0, 1, n)[:, None]
+        return memo[:n]
+
+    return get
+
+
+class Private:
+    __slots__ = ("__tables",)
+
+    def __init__(self):
+        self.__tables = {}
+
+    def get(self, n):
+        return linspace(self.__tables, n)
+
+
+class Meta(type):
+    tables = {}  # noqa: RUF012
+
+
+class Made(metaclass=Meta):
+    @classmethod
+    def get(cls, n):
+        return linspace(type(cls).tables, n)
+
+
+OPERATIONS, IN_OPERATIONS, PARTIAL = {}, {}, {}
+OPERATIONS["table"] = lambda n: linspace(IN_OPERATIONS, n)
+REMEMBERING, PRIVATE = remembering(), Private()
+
+
+def kept(held, n):
+    return linspace(held, n)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        lambda n: OPERATIONS["table"](n),
+        lambda n: PRIVATE.get(n),
+        lambda n: Made.get(n),
+        functools.partial(kept, PARTIAL),
+        functools.lru_cache(None)(lambda n: torch.linspace(0, 1, n)[:, None]),
+    ],
+    ids=["a table of functions", "private slots", "a metaclass", "a partial function", "a cache on the model"],
+)
+def test_whatever_leads_to_a_cache_is_followed(table):
+    class Model(Base):
+        def __init__(self):
+            super().__init__()
+            self.table = table
+
+        def factor(self, x):
+            return self.table(x.shape[1])
+
+    model = Model().eval()
+    assert radnet.compress(model, X).certificate.lossless
+    for n in (6, 3, 9, 17, 64):
+        out = model(normal(2, n, 4))
+        assert (type(out), out.dtype) == (torch.Tensor, torch.float32)
+
+
+def test_a_variable_around_a_function_is_as_it_was():
+    class Model(Base):
+        def factor(self, x):
+            return REMEMBERING(x.shape[1])
+
+    model = Model().eval()
+    with contextlib.suppress(radnet.RadNetError):  # it depends on earlier calls, as far as anybody can tell
+        radnet.compress(model, X)
+    for n in (6, 3, 9, 17):
+        out = model(normal(2, n, 4))
+        assert (type(out), out.dtype) == (torch.Tensor, torch.float32)
+
+
+class Guarded:
+    """Does not let itself be looked at."""
+
+    __slots__ = ("n",)
+
+    def __init__(self):
+        self.n = 2
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+class Frozen:
+    __slots__ = ("n",)
+
+    def __init__(self):
+        object.__setattr__(self, "n", 2)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(name)
+
+
+class Loud(dict):
+    n = 2
+
+    def __iter__(self):
+        raise RuntimeError("no")
+
+
+BY_TENSORS = {torch.ones(2): 1, torch.ones(2): 2}
+
+
+@pytest.mark.parametrize("kind", [Guarded, Frozen, Loud])
+def test_objects_that_do_not_let_themselves_be_looked_at_are_no_reason_to_refuse(kind):
+    odd = kind()
+
+    class Model(Base):
+        def factor(self, x):
+            return odd.n * len(BY_TENSORS)
+
+    assert radnet.compress(Model().eval(), X).certificate.lossless

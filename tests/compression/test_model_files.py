@@ -163,10 +163,65 @@ def test_load_opens_approximations_and_names_what_opens_the_others(tmp_path):
     radnet.save(a, tmp_path / "a.safetensors")
     assert type(radnet.load(tmp_path / "a.safetensors")) is type(a)
     radnet.save(nn.Linear(2, 1), tmp_path / "m.safetensors")
-    with pytest.raises(radnet.RadNetError, match="a model of a class of its own, which radnet.load_into"):
+    with pytest.raises(
+        radnet.RadNetError, match=r"holds a torch.*Linear; make one and give it to radnet.load_into\(model, path\)"
+    ):
         radnet.load(tmp_path / "m.safetensors")
     with pytest.raises(radnet.RadNetError, match="save needs a module, an approximation or a compression, got int"):
         radnet.save(3, tmp_path / "x.safetensors")
+
+
+OURS = {
+    "residual": (lambda: radnet.models.ResidualRadialMLP(3, 2, width=16, hidden=32, depth=2, shift=0.25), (3,)),
+    "blocks": (lambda: radnet.models.BlockRadialMLP((3, 24, 24, 2), block=8, activation="sigmoid"), (3,)),
+    "convolution": (lambda: radnet.models.RadialConv2d(1, 16, 3, padding=1, shift="trainable"), (1, 5, 5)),
+    "RBF network": (lambda: radnet.rbf.RBFNetwork((3, 8, 2), ["squash", "sigmoid"], shift="trainable"), (3,)),
+    "RBF network without biases": (lambda: radnet.rbf.RBFNetwork((3, 8, 2), bias=False).double(), (3,)),
+    "stacked": (lambda: radnet.approximate(torch.sin, radnet.Box(0, 1), 0.4, lipschitz=1).network, (1,)),
+    "growing": (
+        lambda: radnet.approximate(torch.sin, radnet.Box(0, 1), 0.4, lipschitz=1, width="growing").network,
+        (1,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_models_of_ours_are_read_by_load(name, compressed, tmp_path):
+    make, shape = OURS[name]
+    model = make()
+    x = torch.randn(6, *shape).to(next(model.parameters()))
+    if compressed and not name.startswith(("stacked", "growing")):
+        c = radnet.compress(model.eval(), x)
+        c.save(tmp_path / "m.safetensors")
+        model = c.network
+    else:
+        radnet.save(model, tmp_path / "m.safetensors")
+    again = radnet.load(tmp_path / "m.safetensors")
+    assert type(again) is type(model)
+    assert not again.training
+    assert torch.equal(again(x), model.eval()(x))
+    assert [p.requires_grad for p in again.parameters()] == [p.requires_grad for p in model.parameters()]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"widths": [10**9] * 3, "block": 1},
+        {"widths": "x"},
+        {"nonsense": 1},
+        {"widths": [3, 24, 24, 2], "block": 8, "activation": "sigmoid", "shift": {}},
+        [],
+        None,
+    ],
+)
+def test_what_a_file_says_of_a_model_of_ours_is_not_believed(said, tmp_path):
+    path = tmp_path / "m.safetensors"
+    radnet.save(radnet.models.BlockRadialMLP((3, 24, 24, 2), block=8), path)
+    header, tensors = radnet.reading.unpack(path, "radnet-model", 2, "")
+    path.write_bytes(radnet.reading.pack(tensors, "radnet-model", {**header, "made_with": said}))
+    with pytest.raises(radnet.RadNetError, match=r"m\.safetensors"):
+        radnet.load(path)
 
 
 class Renamed(Base):

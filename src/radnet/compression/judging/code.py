@@ -12,7 +12,8 @@ import functools
 import inspect
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 
@@ -198,8 +199,9 @@ def _unfolded(found: object) -> Iterator[types.FunctionType]:
         if id(f) in seen:
             continue
         seen.add(id(f))
-        inner = (getattr(f, name, None) for name in ("__func__", "fget", "func", "__wrapped__"))
-        if isinstance(f, types.FunctionType):
+        inner = [_part(f, name) for name in ("__func__", "fget", "func", "__wrapped__")]
+        if issubclass(type(f), types.FunctionType):
+            f = cast("types.FunctionType", f)
             todo += [cell for cell in cells_of(f) if isinstance(cell, types.FunctionType | functools.partial)]
             if is_own(f.__globals__.get("__name__")):
                 yield f
@@ -209,15 +211,24 @@ def _unfolded(found: object) -> Iterator[types.FunctionType]:
             todo += [part for part in inner if callable(part)]
 
 
+def _part(value: object, name: str) -> object:
+    """An attribute; None if it has none, or does not let itself be asked."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
+
+
 def _named(function: types.FunctionType) -> Iterator[object]:
     """What the code of a function names: globals, attributes of the user's own modules and classes among them."""
     names = dict.fromkeys(names_in(function.__code__))
     for value in (*(function.__globals__[name] for name in names if name in function.__globals__), *cells_of(function)):
         yield value
-        own = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
-        if is_own(own) and not isinstance(value, types.FunctionType | nn.Module):
-            held = getattr(value, "__dict__", {})
-            yield from (held[name] for name in names if name in held)
+        with suppress(Exception):  # objects that do not let themselves be looked at are left alone
+            own = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+            if is_own(own) and not isinstance(value, types.FunctionType | nn.Module):
+                held = getattr(value, "__dict__", {})
+                yield from [held[name] for name in names if name in held]
 
 
 def _in_globals(function: types.FunctionType) -> Iterator[object]:
@@ -229,12 +240,15 @@ def _in_globals(function: types.FunctionType) -> Iterator[object]:
 
 def _flat(value: object) -> Iterator[object]:
     """A constant, or those in a small container, keys of dictionaries among them."""
-    if isinstance(value, str | int | float):
-        yield value
-    elif isinstance(value, dict):
-        yield from (c for pair in list(value.items())[:MOST_KEYS] for c in pair if isinstance(c, str | int | float))
-    elif isinstance(value, tuple | list | set | frozenset) and len(value) <= MOST_KEYS:
-        yield from (c for c in value if isinstance(c, str | int | float))
+    found: list[object] = []
+    with suppress(Exception):  # objects that do not let themselves be looked at are left alone
+        if isinstance(value, str | int | float):
+            found = [value]
+        elif isinstance(value, dict):
+            found = [c for pair in list(value.items())[:MOST_KEYS] for c in pair]
+        elif isinstance(value, tuple | list | set | frozenset) and len(value) <= MOST_KEYS:
+            found = list(value)
+    yield from (c for c in found if issubclass(type(c), str | int | float))
 
 
 def _in_code(code: object) -> Iterator[object]:

@@ -13,7 +13,6 @@ A size that the code turns into a plain number (``len(x)``, ``range(T)``) is los
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -34,12 +33,12 @@ from .fakes import Cap, TooLong, World
 
 #: how many operations a run may have more than the first one
 MORE_OPERATIONS = 500
-#: ways that are looked for, and how long that may take in seconds
-MOST_WAYS, PATIENCE = 32, 10.0
+#: ways that are looked for, and how many runs that may take
+MOST_WAYS, MOST_RUNS = 32, 400
 #: sizes that are plain numbers are tried in steps of so many doublings; and turns that are looked for along one axis
-STRIDE, MOST_TURNS = 1, 4
+STRIDE, MOST_TURNS = 2, 4
 #: pairs of sizes that the code names, which are tried where two axes are plain numbers
-MOST_CORNERS = 150
+MOST_CORNERS = 36
 
 
 class Turn(NamedTuple):
@@ -59,8 +58,8 @@ class Turns:
         A copy of the model, in that precision; it runs.
     call : Call
     precision : Precision
-    patience : float
-        Seconds.
+    runs : int
+        How many runs on fake tensors it may take, the same on every machine; ``left`` is what is left of them.
     named : collection of int
         Sizes that the model's code names.
     """
@@ -70,7 +69,7 @@ class Turns:
         model: nn.Module,
         call: Call,
         precision: Precision,
-        patience: float = PATIENCE,
+        runs: int = MOST_RUNS,
         named: Collection[int] = (),
     ) -> None:
         self.named = named
@@ -82,7 +81,7 @@ class Turns:
         self._free: dict[int, bool] = {}  # whether the model accepts that this size alone, or its like, is another
         with silently():
             self.world = World()
-        self.end = time.monotonic() + patience
+        self.left = runs
         self.compared: Path = ()  # what forward compares with the sizes of the call
         self.lost: set[int] = set()  # axes whose sizes the code has turned into numbers
         self._step: Counter[str] = Counter()  # how a log grows with a loop
@@ -116,7 +115,7 @@ class Turns:
         todo: list[Path] = [_left(first, k) for k in range(len(first))][::-1]
         known = {first[: k + 1] for k in range(len(first))}
         tried = 0
-        while todo and tried < MOST_WAYS and time.monotonic() < self.end:
+        while todo and tried < MOST_WAYS and self.left > 0:
             path = todo.pop()
             if path in known or self._can_only_be_otherwise(path[-1]) or self._contradicts_itself(path):
                 continue
@@ -220,7 +219,7 @@ class Turns:
         self.reference, self.by_names = self.first, self._has_sizes_among_numbers(axes)
         tried = [[n for n in {2, *self.named} if n != self.given[k]] for k in axes]
         for pair in islice(sorted(product(*tried), key=lambda pair: -abs(pair[0] - pair[1])), MOST_CORNERS):
-            if time.monotonic() > self.end:
+            if self.left <= 0:
                 return
             sizes = tuple(dict(zip(axes, pair, strict=True)).get(k, n) for k, n in enumerate(self.given))
             with suppress(Exception):  # it does not take these
@@ -237,7 +236,7 @@ class Turns:
         given = last = self.given[axes[0]]
         found = 0
         for size in sorted(n for n in doubled.union(self.named) if n != given):
-            if time.monotonic() > self.end or found >= MOST_TURNS:
+            if self.left <= 0 or found >= MOST_TURNS:
                 break
             try:
                 there = self._at(axes, size)
@@ -343,6 +342,7 @@ class Turns:
         modes: tuple[Mode, ...] = (),
         whole: AbstractContextManager[None] | None = None,
     ) -> None:
+        self.left -= 1
         rest = list(sizes)
 
         def replaced(x: Tensor) -> Tensor:

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from ..recording import loops
 from .code import lengths_in
 from .comparisons import HIGHEST, numbers_of, resized, sizes_of
 from .explored import Explored
-from .sizes import Turn, Turns
+from .sizes import MOST_RUNS, Turn, Turns
 from .variations import lengths_of, with_lengths, with_rows
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 #: how many numbers a run may make with sizes at which the model's code is known to turn another way
 TURN_RUN = 2**24
-#: seconds for which such sizes are looked for, along all ways together
-TURNS_PATIENCE = 12.0
 #: calls whose ways are not followed, but run with other lengths
 MOST_OTHERS = 8
 #: calls with different arguments along which turns are looked for
@@ -67,20 +64,21 @@ def take_turns(explorer: Explorer, found: Explored) -> None:
     Calls with other arguments are searched for themselves, also where they take the same way with the given sizes; from
     those of other sizes alone the search goes on anyway.
     """
-    end = time.monotonic() + TURNS_PATIENCE
+    left = MOST_RUNS
     named = lengths_in(explorer.model, HIGHEST)
     searched: list[Call] = []
     for call in (found.base, *found.ways, *_representatives(found.alike)):
         known = any(_differ_in_sizes_alone(call, other) for other in searched)
-        if call.other_axes or known or len(searched) >= MOST_SEARCHED:
+        if call.other_axes or known or len(searched) >= MOST_SEARCHED or left <= 0:
             continue
         searched.append(call)
         each = sum(x.numel() for x in call.tensors) / max(1, explorer.made_by_row(call) * call.rows)
-        turns = Turns(explorer.copy, call, explorer.precision, end - time.monotonic(), named)
+        turns = Turns(explorer.copy, call, explorer.precision, left, named)
         for turn in turns.found():
             if not _knows(found, call, turn) and not _turned(explorer, found, call, turn, TURN_RUN * each):
                 found.refused_sizes.append((call, turn.path))
         found.looped |= turns.looped
+        left = turns.left
         if call is found.base:
             found.compared = turns.compared
 

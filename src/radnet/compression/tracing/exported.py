@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
+from ...containers import DEEPEST
 from ...modes import Argument, Float64
 from ...running import Call, as_float64, opened, restored
-from ...surroundings import DEEPEST
 from ...threads import silently, tracing
 from ..operations import layer_of_aten, operation_of_aten, operation_of_module, whole_module
 from ..operations.embedding import Parameter
