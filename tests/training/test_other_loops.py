@@ -47,6 +47,6 @@ def test_lightning_trains_a_radial_network_without_an_adapter():
     options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        lightning.Trainer(max_epochs=60, **options).fit(model, torch.utils.data.DataLoader(data, batch_size=50))
-    assert float(model.training_step(data.tensors, 0)) < 0.8 * before
+        lightning.Trainer(max_epochs=20, **options).fit(model, torch.utils.data.DataLoader(data, batch_size=50))
+    assert float(model.training_step(data.tensors, 0).detach()) < 0.8 * before
     assert radnet.compress(model.net).network.widths == (8, 9, 10, 1)
