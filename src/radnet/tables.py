@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from .arrays import LARGEST, Numbers, read_npz
 from .errors import InvalidValue, MissingPackage, printable
-from .reading import enough_memory, regular_file, some_of
+from .reading import enough_memory, reading, regular_file, some_of
 
 Cells = Sequence[str] | Numbers
 #: columns of a table, and different labels of a class
@@ -124,8 +124,9 @@ def read_table(path: str | os.PathLike[str]) -> Table:
     kind = Path(path).suffix.lower()
     if kind not in readers:
         raise InvalidValue(f"{path}: expected a .csv, .npz or .parquet file")
-    regular_file(path)
-    table = readers[kind](str(path))
+    with reading(path):
+        regular_file(path)
+        table = readers[kind](str(path))
     if not table.columns or not len(table):
         raise InvalidValue(f"{path}: the table is empty")
     if len(table.columns) > MOST_COLUMNS:
