@@ -130,8 +130,11 @@ class Reader:
             self.optimizer.zero_grad()
             self.model(x).sum().backward()
             self.optimizer.step()
+        best = {name: x.clone() for name, x in self.model.state_dict().items()}
         options = {"generator": self.generator, "began": {"cpu": torch.zeros(5056, dtype=torch.uint8)}}
-        write_checkpoint(self.path, self.model, self.optimizer, Progress([1.0, 0.5], [0.1, 0.1]), **options)
+        write_checkpoint(
+            self.path, self.model, self.optimizer, Progress([1.0, 0.5], [0.1, 0.1], [0.9, 0.8], best), **options
+        )
 
     def make_approximation(self):
         radnet.approximate(torch.sin, radnet.Box(0, 1), 0.4, lipschitz=1).save(self.path)
