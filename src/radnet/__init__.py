@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; a test compares the two
     from . import activations as activations
     from . import approximation as approximation
+    from . import arrays as arrays
     from . import columns as columns
     from . import compression as compression
     from . import descent as descent
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from . import rescaling as rescaling
     from . import running as running
     from . import saving as saving
+    from . import streaming as streaming
     from . import symmetry as symmetry
     from . import testing as testing
     from . import training as training
@@ -71,6 +73,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
         "Identity", "Radial", "RadialActivation", "RadialSigmoid", "ShiftedReLU", "Squash", "StepReLU",
     ),
     "approximation": ("Ball", "Box", "Points", "approximate"),
+    "arrays": (),
     "columns": (),
     "compression": ("compress",),
     "descent": ("InterpolatingSpace", "ProjectedOptimizer"),
@@ -91,6 +94,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "rescaling": (),
     "running": (),
     "saving": ("load", "load_into", "save"),
+    "streaming": (),
     "symmetry": ("OrthogonalAction",),
     "testing": (),
     "training": (),

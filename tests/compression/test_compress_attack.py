@@ -59,7 +59,7 @@ def judge(outcomes, evidence, claim, many):
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_random_programs_are_the_same_function_at_every_shape(chunk, count, evidence):
-    number = count(60, 9000) // CHUNKS
+    number = count(40, 9000) // CHUNKS
     seeds = [chunk + CHUNKS * i for i in range(number)]
     judge(attack(seeds, False, True), evidence, f"random programs, part {chunk + 1} of {CHUNKS}", number >= 100)
 
@@ -67,6 +67,8 @@ def test_random_programs_are_the_same_function_at_every_shape(chunk, count, evid
 @pytest.mark.parametrize("chunk", range(10))
 def test_random_programs_that_fx_cannot_follow_are_the_same_function_at_every_shape(chunk, count, evidence):
     number = count(10, 1000) // 10
+    if number == 1 and chunk % 2:
+        pytest.skip("at full counts only")
     seeds = [chunk + 10 * i for i in range(number)]
     if number == 1:  # a loop over a length is unrolled by torch.export, which takes its time
         seeds = [seed for seed in range(chunk, 100, 10) if "recurrent" not in program(seed, True).operations][:1]

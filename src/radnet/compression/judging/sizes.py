@@ -34,7 +34,7 @@ from .fakes import Cap, TooLong, World
 #: how many operations a run may have more than the first one
 MORE_OPERATIONS = 500
 #: ways that are looked for, and how many runs that may take
-MOST_WAYS, MOST_RUNS = 32, 400
+MOST_WAYS, MOST_RUNS = 32, 250
 #: sizes that are plain numbers are tried in steps of so many doublings; and turns that are looked for along one axis
 STRIDE, MOST_TURNS = 2, 4
 #: pairs of sizes that the code names, which are tried where two axes are plain numbers
