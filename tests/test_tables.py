@@ -146,6 +146,16 @@ def test_few_rows_are_all_trained_on(written):
     assert (learned.rows, learned.held_out, learned.result.validation) == (8, 0, ())
 
 
+def test_where_no_rate_is_found_it_is_adams_own(written, monkeypatch):
+    def nothing(*args, **kwargs):
+        raise InvalidValue("no learning rate")
+
+    monkeypatch.setattr(learning, "find_rate", nothing)
+    table = table_of(*lines(20), written)
+    columns = learning.choose_columns(table, ["y"], None, classify=False)
+    assert learning.learn(table, columns, epochs=2).rate == learning.ADAMS_RATE
+
+
 def test_the_same_seed_gives_the_same_bits_and_batches_are_drawn_from_it(written, monkeypatch):
     monkeypatch.setattr(learning, "FULL_BATCH", 50)
     x, y = lines()

@@ -21,7 +21,7 @@ from ..errors import InvalidValue
 from ..network import RadNet
 from ..reading import some_of
 from ..tables import MOST_CLASSES, Table
-from .batches import Batch
+from .batches import Batch, Loss
 from .loop import fit
 from .rates import find_rate
 from .result import FitResult
@@ -30,6 +30,8 @@ from .result import FitResult
 FULL_BATCH, BATCH = 4096, 256
 #: rows that are too few to hold some out
 FEW = 10
+#: the learning rate that Adam has by default
+ADAMS_RATE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ def learn(
 
     train = scaled(inside)
     data = train if len(inside) <= FULL_BATCH else _loader(train, generator)
-    found = find_rate(net, data, loss=loss).rate if rate is None else rate
+    found = _rate(net, data, loss) if rate is None else rate
     result = fit(
         net,
         data,
@@ -205,6 +207,14 @@ def learn(
         constant = y[inside].mean(dim=0) if columns.classes is None else _commonest(y[inside], columns.outputs)
         baseline = score(constant.expand(len(judged), -1))
     return Learned(network, columns, result, found, ours, baseline, len(inside), aside)
+
+
+def _rate(net: RadNet, data: Batch | DataLoader[tuple[Tensor, ...]], loss: Loss) -> float:
+    """A learning rate that was found; Adam's own where few noisy rows do not tell one."""
+    try:
+        return find_rate(net, data, loss=loss).rate
+    except InvalidValue:
+        return ADAMS_RATE
 
 
 def with_scales(net: RadNet, mean_x: Tensor, size_x: Tensor, mean_y: Tensor, size_y: Tensor) -> RadNet:

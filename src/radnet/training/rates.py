@@ -19,6 +19,10 @@ from .checkpoints import cuda_devices
 
 #: the run ends when the loss is so many times its smallest
 _TOO_MUCH = 4.0
+#: share of the running mean of losses that a new one leaves
+_KEPT = 0.9
+#: steps at the smallest rates, which say what the loss is to begin with
+_BASELINE = 12
 #: how far below the rate with the smallest loss one starts
 _SAFELY = 10.0
 
@@ -32,7 +36,7 @@ class RateSearch:
     rates, losses : tuple of float
         Of every step.
     rate : float
-        The one to start with: a tenth of the rate at which the loss was smallest.
+        The one to start with: a tenth of the rate at which the running mean of the loss was smallest.
     """
 
     rates: tuple[float, ...]
@@ -92,11 +96,13 @@ def find_rate(
         raise InvalidValue(f"low={low!r}, high={high!r}, steps={steps!r}: needs 0 < low < high, and at least 2 steps")
     with torch.random.fork_rng(devices=cuda_devices(model)):
         rates, losses = _sweep(copy.deepcopy(model), data, optimizer, loss, low, high, steps)
-    best = min(range(len(losses)), key=losses.__getitem__)
-    if best == 0:
+    level = _smoothed(losses)
+    first = min(_BASELINE, len(level) - 1)  # the rates are so small there that it is the mean of several batches
+    best = min(range(first, len(level)), key=level.__getitem__)
+    if best == first:
         raise InvalidValue(
-            f"no learning rate between {low:g} and {high:g} makes the loss smaller than {losses[0]:.3g}; is the model "
-            "trainable, and is low small enough?"
+            f"no learning rate between {low:g} and {high:g} makes the loss smaller than {level[first]:.3g}; is the "
+            "model trainable, is low small enough, are there enough rows?"
         )
     return RateSearch(tuple(rates), tuple(losses), rates[best] / _SAFELY)
 
@@ -120,7 +126,7 @@ def _sweep(
             check_shapes(loss, outputs, y)
         value: Tensor = loss(outputs, y)
         number = float(value.detach())
-        if not math.isfinite(number) or (losses and number > _TOO_MUCH * min(losses)):
+        if not math.isfinite(number) or (losses and number > _TOO_MUCH * min(_smoothed(losses))):
             break
         rates.append(low * (high / low) ** (k / (steps - 1)))
         losses.append(number)
@@ -132,6 +138,19 @@ def _sweep(
     if not losses:
         raise InvalidValue("the loss is not finite before the first step; look at the data and the weights")
     return rates, losses
+
+
+def _smoothed(losses: list[float]) -> list[float]:
+    """Their running mean, in which a batch that happens to be easy does not stand out.
+
+    >>> [round(x, 3) for x in _smoothed([1.0, 1.0, 0.0])]
+    [1.0, 1.0, 0.631]
+    """
+    total, found = 0.0, []
+    for k, value in enumerate(losses, start=1):
+        total = _KEPT * total + (1 - _KEPT) * value
+        found.append(total / (1 - _KEPT**k))
+    return found
 
 
 def _again_and_again(data: Pair | Iterable[Pair], model: nn.Module) -> Iterator[Batch]:
