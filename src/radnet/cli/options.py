@@ -7,6 +7,10 @@ from typing import Annotated
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Answer as JSON.")]
+Function = Annotated[
+    str | None,
+    typer.Option(help="f of an approximation: a formula, or MODULE:FUNCTION; by default the formula in the file."),
+]
 FormulaOnly = Annotated[
     bool, typer.Option("--formula-only", help="Refuse MODULE:FUNCTION: nothing is imported, whatever the text says.")
 ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidType, InvalidValue
-from .options import Force, FormulaOnly, Quiet
+from .options import Force, FormulaOnly, Function, Quiet
 from .output import check_output
 from .progress import working
 
@@ -27,10 +27,7 @@ def plot(
         str, typer.Argument(metavar="FILE", help="A network, an approximation, or the history of a run (.csv).")
     ],
     out: Annotated[str, typer.Argument(metavar="OUT", help="A .svg, .png or .pdf file.")],
-    function: Annotated[
-        str | None,
-        typer.Option(help="f of an approximation: a formula, or MODULE:FUNCTION; by default the formula in the file."),
-    ] = None,
+    function: Function = None,
     formula_only: FormulaOnly = False,
     force: Force = False,
     quiet: Quiet = False,

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from ..errors import InvalidValue
-from .options import FormulaOnly, Json, Quiet
+from .options import FormulaOnly, Function, Json, Quiet
 from .output import end_unless, print_json
 from .progress import working
 
@@ -24,10 +24,7 @@ def verify(
         str | None,
         typer.Option(help="MODULE:FACTORY that makes the models whose tensors the files hold; it runs its code."),
     ] = None,
-    function: Annotated[
-        str | None,
-        typer.Option(help="f of an approximation: a formula, or MODULE:FUNCTION; by default the formula in the file."),
-    ] = None,
+    function: Function = None,
     formula_only: FormulaOnly = False,
     inputs: Annotated[str | None, typer.Option(help="A .npy or .csv file with one input a row.")] = None,
     rows: Annotated[
