@@ -8,7 +8,8 @@ from torch import nn
 
 import radnet
 from known_models import normal
-from radnet.compression.judging import exploring, fakes, turning
+from radnet.compression.judging import exploring, fakes, sizes, turning
+from radnet.compression.judging.code import compares
 from radnet.compression.judging.comparisons import Comparison, solved
 from radnet.compression.judging.sizes import Turns
 from radnet.running import Call, Precision
@@ -105,8 +106,8 @@ def same(original, small, x):
 def test_sizes_at_which_forward_turns_another_way_are_followed(make):
     original = make().eval()
     c = radnet.compress(original, X)
-    for sizes in ((4, 6), TURNING[make]):
-        same(original, c.network, normal(*sizes, 4).float())
+    for lengths in ((4, 6), TURNING[make]):
+        same(original, c.network, normal(*lengths, 4).float())
 
 
 @pytest.mark.parametrize("make", [LongerThanATable, ManyRows, Positions, TwoAtOnce, Half])
@@ -197,6 +198,64 @@ def test_a_loop_over_a_length_is_no_turn_and_a_turn_inside_one_is():
     assert turns[0].examples == ((4, 21, 4),)
 
 
+class ManyOperations(Base):
+    """More of them than a loop may have more than the first run."""
+
+    def forward(self, x):
+        for _ in range(600):
+            x = x + 1
+        h = self.rho(self.a(x - 600))
+        return self.c(h.relu() if len(x[0]) > 5000 else h)
+
+
+def test_a_model_of_many_operations_has_its_turns_found():
+    turns = Turns(Precision().copy(ManyOperations()), Call((X,)), Precision(), named=[5000, 5001]).found()
+    assert ((4, 5001, 4),) in [turn.examples for turn in turns]
+
+
+class Steps(Base):
+    """A loop over a length, and something else beyond some length: behind more operations than are waited for."""
+
+    def __init__(self, most=5000):
+        super().__init__()
+        self.r, self.most = nn.Linear(4, 4), most
+
+    def forward(self, x):
+        n, s, h = len(x[0]), x[:, 0], self.rho(self.a(x)).mean(1)
+        for t in range(n):
+            s = self.r(s + x[:, t]).tanh()
+        return self.c(h.relu() if n > self.most else h), s
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Loops are long after a tenth of the operations; the tests end sooner."""
+    monkeypatch.setattr(sizes, "MORE_OPERATIONS", 50)
+    monkeypatch.setattr(sizes, "LONG_LOOPS", 300)
+
+
+def test_a_turn_behind_a_long_loop_is_refused(impatient):
+    original = Steps().eval()
+    c = radnet.compress(original, X)
+    x = normal(1, 5001, 4).float()
+    assert c.network.a.out_features == SMALL
+    with pytest.raises(radnet.RadNetError, match=r"x.shape\[1\] >= 5000"):
+        c.network(x)
+    torch.testing.assert_close(c.network(x[:, :4999]), original(x[:, :4999]), rtol=1e-4, atol=1e-5)
+    assert any("5000" in limit for limit in c.certificate.limits)
+
+
+def test_sizes_that_code_names_and_no_run_reaches_are_refused(impatient):
+    turns = Turns(Precision().copy(Steps(10**6)), Call((X,)), Precision(), named=[10**6]).found()
+    assert ((Comparison("n[1] >= 1000000", True),), (), False) in turns
+
+
+def test_code_that_compares_nothing_has_no_turn_behind_a_long_loop(impatient):
+    assert Turns(Precision().copy(Steps()), Call((X,)), Precision(), named=[5000, 5001], compares=False).found() == []
+    assert compares(Steps())
+    assert not compares(Base())
+
+
 @pytest.mark.parametrize(
     ("comparisons", "expected"),
     [
@@ -211,8 +270,8 @@ def test_a_loop_over_a_length_is_no_turn_and_a_turn_inside_one_is():
 )
 def test_sizes_for_comparisons(comparisons, expected):
     path = tuple(Comparison(*c) for c in comparisons)
-    sizes = solved(path, (2, 6))
-    assert sizes == expected or (expected is None and sizes is not None and all(c.holds(sizes) for c in path))
+    found = solved(path, (2, 6))
+    assert found == expected or (expected is None and found is not None and all(c.holds(found) for c in path))
 
 
 def test_a_model_that_asks_for_numbers_has_no_turns_that_could_be_told():

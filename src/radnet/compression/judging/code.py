@@ -123,6 +123,24 @@ def asks_for_sizes(model: nn.Module) -> bool:
     return not _MEASURING.isdisjoint(names_of(model))
 
 
+def compares(model: nn.Module) -> bool:
+    """Whether the user's own code compares anything: more than what is what (``x is None``).
+
+    >>> compares(nn.Linear(2, 1))
+    False
+    """
+    codes = [c for function in functions_of(model) for c in _codes(function.__code__)]
+    return any(i.opname in ("COMPARE_OP", "CONTAINS_OP") for code in codes for i in dis.get_instructions(code))
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function, and of those inside it."""
+    yield code
+    for c in code.co_consts:
+        if isinstance(c, types.CodeType):
+            yield from _codes(c)
+
+
 #: what code names that looks at sizes
 _MEASURING = frozenset({"shape", "size", "numel", "len", "nelement", "nbytes", "stride", "__len__"})
 #: what code names that asks what kind of thing an argument is

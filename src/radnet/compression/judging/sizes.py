@@ -13,6 +13,7 @@ A size that the code turns into a plain number (``len(x)``, ``range(T)``) is los
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -31,8 +32,8 @@ from ..tracing.opaque import as_one_operation
 from .comparisons import HIGHEST, Comparison, Path, Sizes, sizes_of, solved
 from .fakes import Cap, TooLong, World
 
-#: how many operations a run may have more than the first one
-MORE_OPERATIONS = 500
+#: how many operations a run may have more than the first one; and all runs together that look behind long loops
+MORE_OPERATIONS, LONG_LOOPS = 500, 3_000
 #: ways that are looked for, and how many runs that may take
 MOST_WAYS, MOST_RUNS = 32, 250
 #: sizes that are plain numbers are tried in steps of so many doublings; and turns that are looked for along one axis
@@ -62,6 +63,8 @@ class Turns:
         How many runs on fake tensors it may take, the same on every machine; ``left`` is what is left of them.
     named : collection of int
         Sizes that the model's code names.
+    compares : bool
+        Whether that code compares anything; if not, no size that it names can be a turn behind a long loop.
     """
 
     def __init__(
@@ -71,8 +74,10 @@ class Turns:
         precision: Precision,
         runs: int = MOST_RUNS,
         named: Collection[int] = (),
+        *,
+        compares: bool = True,
     ) -> None:
-        self.named = named
+        self.named, self.compares = named, compares
         self.looped: set[str] = set()  # modules that are called more often with larger sizes
         self.copy, self.call, self.precision = model, call, precision
         self.whole = whole_modules(model)
@@ -86,6 +91,7 @@ class Turns:
         self.lost: set[int] = set()  # axes whose sizes the code has turned into numbers
         self._step: Counter[str] = Counter()  # how a log grows with a loop
         self._logs: dict[Sizes, Log] = {}
+        self._more, self._patience = sys.maxsize, LONG_LOOPS  # the first run may take what it takes
 
     def found(self) -> list[Turn]:
         """The turns; none if the model does not run on fake tensors, where something asks for numbers."""
@@ -94,6 +100,7 @@ class Turns:
                 self.first = self._log(self.given)
             except Exception:  # whatever a model says to tensors without numbers
                 return []
+            self._more = MORE_OPERATIONS
             self.compared = self._first_path()
             self._look_for_loops()
             return [*self._other_paths(self.compared), *self._beyond()]
@@ -241,9 +248,10 @@ class Turns:
             try:
                 there = self._at(axes, size)
             except TooLong:
+                yield from self._behind_a_loop(axes, size)
                 break
             except _Unknown:  # nobody can look there
-                yield Turn(tuple(Comparison(f"n[{k}] >= {size}", True) for k in axes), (), sure=False)
+                yield _unseen(axes, size)
                 break
             if there is not None and there.other and size < given:
                 yield Turn(tuple(Comparison(f"n[{k}] <= {size}", True) for k in axes), (there.sizes,), sure=True)
@@ -252,6 +260,25 @@ class Turns:
                 yield (turn := self._between(axes, last, there))
                 self.reference = self._log(turn.examples[0])
             last = max(last, size)
+
+    def _behind_a_loop(self, axes: list[int], beyond: int) -> Iterator[Turn]:
+        """The first size from ``beyond`` on that the code names and that is, or may be, a turn: it is not tried.
+
+        A program of so many turns of a loop would take minutes to follow.
+        """
+        for size in sorted(n for n in self.named if n >= beyond) if self.compares else ():
+            self._more = self._patience
+            try:
+                there = self._at(axes, size)
+                other = there is not None and there.other
+                self._patience -= 0 if there is None else len(self._logs[there.sizes])
+            except (TooLong, _Unknown):
+                other = True
+            finally:
+                self._more = MORE_OPERATIONS
+            if other:
+                yield _unseen(axes, size)
+                return
 
     def _has_sizes_among_numbers(self, axes: list[int]) -> bool:
         """Whether what runs has numbers in it that are made of these sizes; then only the operations are compared."""
@@ -330,7 +357,7 @@ class Turns:
         if sizes in self._logs:
             return self._logs[sizes]
         recorder = Recorder(self.copy)
-        most = MORE_OPERATIONS + len(getattr(self, "first", ()))
+        most = self._more + len(getattr(self, "first", ()))
         self._run(self.world.static, sizes, (Cap(most, self.world), recorder), recorder.whole(self.whole))
         self._logs[sizes] = recorder.log
         return recorder.log
@@ -359,6 +386,11 @@ class Turns:
                 if _raised_by_user(error):
                     raise _Refused from error
                 raise
+
+
+def _unseen(axes: list[int], size: int) -> Turn:
+    """From this size on nobody knows."""
+    return Turn(tuple(Comparison(f"n[{k}] >= {size}", True) for k in axes), (), sure=False)
 
 
 def _left(path: Path, k: int) -> Path:

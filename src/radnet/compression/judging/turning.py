@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten
 
 from ...running import Call
 from ..recording import loops
-from .code import lengths_in
+from .code import compares, lengths_in
 from .comparisons import HIGHEST, numbers_of, resized, sizes_of
 from .explored import Explored
 from .sizes import MOST_RUNS, Turn, Turns
@@ -65,7 +65,7 @@ def take_turns(explorer: Explorer, found: Explored) -> None:
     those of other sizes alone the search goes on anyway.
     """
     left = MOST_RUNS
-    named = lengths_in(explorer.model, HIGHEST)
+    named, comparing = lengths_in(explorer.model, HIGHEST), compares(explorer.model)
     searched: list[Call] = []
     for call in (found.base, *found.ways, *_representatives(found.alike)):
         known = any(_differ_in_sizes_alone(call, other) for other in searched)
@@ -73,7 +73,7 @@ def take_turns(explorer: Explorer, found: Explored) -> None:
             continue
         searched.append(call)
         each = sum(x.numel() for x in call.tensors) / max(1, explorer.made_by_row(call) * call.rows)
-        turns = Turns(explorer.copy, call, explorer.precision, left, named)
+        turns = Turns(explorer.copy, call, explorer.precision, left, named, compares=comparing)
         for turn in turns.found():
             if not _knows(found, call, turn) and not _turned(explorer, found, call, turn, TURN_RUN * each):
                 found.refused_sizes.append((call, turn.path))
