@@ -1,4 +1,4 @@
-"""kill -9 at random moments of save, Approximation.save, fit and reproduce.
+"""kill -9 at random moments of save, in one file and in several, Approximation.save, fit and reproduce.
 
 What is there afterwards is the old file or the new one; the next start goes on to the same bits and leaves nothing of
 the killed one behind; files of others stay.
@@ -18,6 +18,7 @@ import torch
 
 import radnet
 from places import HELPERS
+from radnet import shards
 from radnet.experiments import results
 from radnet.experiments.plain import as_plain
 
@@ -78,6 +79,26 @@ def test_a_killed_write_leaves_the_old_file_or_the_new_one(make, tmp_path, count
         assert leftovers(tmp_path) == []
     assert all((tmp_path / name).read_text() == name for name in FOREIGN)
     evidence(f"kill -9 while {make.__name__} are written", kills=kills, leftovers_before_the_next_write=left)
+
+
+def test_a_killed_write_of_several_files_leaves_the_old_index_or_the_new_one(tmp_path, count, evidence, monkeypatch):
+    monkeypatch.setattr(shards, "SHARD_BYTES", 1000)
+    things, path, rng = networks(), tmp_path / "net.safetensors.index.json", random.Random(0)
+    write(things[0], path)
+    context, kills, seen = multiprocessing.get_context("fork"), count(5, 50), set()
+    for _ in range(kills):
+        process = context.Process(target=write_forever, args=(things, path))
+        process.start()
+        time.sleep(rng.uniform(0.01, 0.1))
+        process.kill()
+        process.join()
+        net = radnet.load(path)  # every file that the index names is there, and its checksum is right
+        seen.add(next(i for i, thing in enumerate(things) if torch.equal(thing.weights[0], net.weights[0])))
+        for thing in things:  # of its own files each removes what the killed write left
+            write(thing, path)
+        assert leftovers(tmp_path) == []
+        assert {p.name for p in tmp_path.glob("net-*")} == set(json.loads(path.read_text())["weight_map"].values())
+    evidence("kill -9 while several files are written", kills=kills, networks_found=len(seen))
 
 
 @pytest.mark.parametrize("options", [(), ("--dropout",)])

@@ -113,6 +113,42 @@ def test_a_new_index_has_files_of_its_own_and_the_old_ones_go(tmp_path, monkeypa
     assert torch.equal(radnet.load(path).weights[0], new.weights[0])
 
 
+def test_an_interrupted_write_of_several_files_leaves_what_was_there_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "SHARD_BYTES", 100)
+    path = tmp_path / "net.safetensors.index.json"
+    old, new = (radnet.RadNet((3, 8, 2), generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    radnet.save(old, path)
+    before, write = names(tmp_path), shards.write_atomically
+    for k in range(len(before)):
+        written = []
+
+        def interrupted(place, data, k=k, written=written):
+            if len(written) == k:
+                raise KeyboardInterrupt
+            written.append(place)
+            write(place, data)
+
+        monkeypatch.setattr(shards, "write_atomically", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="^$"):
+            radnet.save(new, path)
+        assert names(tmp_path) == before
+        assert torch.equal(radnet.load(path).weights[0], old.weights[0])
+
+    def written_and_then_refused(place, data):
+        write(place, data)
+        if shards.is_index(place):
+            raise radnet.errors.NotWritten("written, but it may be gone if the machine stops now")
+
+    monkeypatch.setattr(shards, "write_atomically", written_and_then_refused)
+    with pytest.raises(radnet.errors.NotWritten, match="may be gone"):
+        radnet.save(new, path)
+    assert torch.equal(radnet.load(path).weights[0], new.weights[0])
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
 def change(index, **parts):
     return {**index, **parts}
 

@@ -1,7 +1,8 @@
-"""Where the command starts: Ctrl-C ends it in silence, also while modules are still being imported.
+"""Where the command starts: Ctrl-C and SIGTERM end it in silence, also while modules are still being imported.
 
 An interrupt in the middle of an import becomes whatever the half-imported module makes of it, so the process ends right
-there; nothing is under way then that a later start would miss. Everywhere else it is Python's own KeyboardInterrupt.
+there; nothing is under way then that a later start would miss. Everywhere else it is Python's own KeyboardInterrupt,
+for SIGTERM too: files that are half written are removed, and processes that were started end.
 """
 
 import os
@@ -9,29 +10,40 @@ import signal
 import sys
 from types import FrameType
 
-#: what a shell expects of a command that was interrupted
-INTERRUPTED = 130
+#: what ends a command, and what a shell expects of one that was ended so: 130, 143
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_ENDED = 128
+
+
+class _Ending:
+    """Which signal has come, if any."""
+
+    code: int | None = None
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    _Ending.code = _ENDED + number
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            os._exit(INTERRUPTED)
+            os._exit(_Ending.code)
         frame = frame.f_back
     raise KeyboardInterrupt
 
 
 def main() -> int:
     """Run the command line in a process of its own; returns the exit code."""
-    signal.signal(signal.SIGINT, _interrupt)
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)
     try:
         from .cli import main
 
-        return main()
+        code = main()
     except KeyboardInterrupt:
-        return INTERRUPTED
+        code = _ENDED + signal.SIGINT
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is over; what is left is to go
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # it is over; what is left is to go
+    return code if _Ending.code is None else _Ending.code
 
 
 if __name__ == "__main__":

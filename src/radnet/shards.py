@@ -147,17 +147,35 @@ def write_sharded(
         groups[-1][name] = x
         size += own
     before = _named_before(path)
-    places: dict[str, str] = {}
-    for k, group in enumerate(groups, start=1):
-        shard = f"{stem}-{mark}-{k:05}-of-{len(groups):05}.safetensors"
-        write_atomically(folder / shard, pack_plain(group))
-        places |= dict.fromkeys(group, shard)
+    shards = [f"{stem}-{mark}-{k:05}-of-{len(groups):05}.safetensors" for k in range(1, len(groups) + 1)]
+    places = {name: shard for shard, group in zip(shards, groups, strict=True) for name in group}
     total = sum(x.numel() * x.element_size() for x in tensors.values())
     index = {"metadata": {"total_size": total, key: text}, "weight_map": places}
-    write_atomically(path, (json.dumps(index, indent=1) + "\n").encode())
-    for shard in before - set(places.values()):
+    try:
+        for shard, group in zip(shards, groups, strict=True):
+            write_atomically(folder / shard, pack_plain(group))
+        write_atomically(path, (json.dumps(index, indent=1) + "\n").encode())
+    except BaseException:
+        if not _may_name(path, mark):
+            _remove(folder, set(shards) - before)
+        raise
+    _remove(folder, before - set(shards))
+
+
+def _remove(folder: Path, names: set[str]) -> None:
+    for name in names:
         with suppress(OSError):
-            (folder / shard).unlink()
+            (folder / name).unlink()
+
+
+def _may_name(path: str | os.PathLike[str], mark: str) -> bool:
+    """Whether the index that is there names files with this mark, as far as can be told."""
+    try:
+        return mark in Path(path).read_text()
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
 
 
 def _named_before(path: str | os.PathLike[str]) -> set[str]:
