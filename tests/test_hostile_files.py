@@ -18,6 +18,7 @@ from torch import nn
 
 import radnet
 from damage import changed
+from held import forget_peak, peak
 from radnet import arrays, reading
 from radnet.checkpoints import Progress, read_checkpoint, write_checkpoint
 from radnet.cli.arguments import parse_domain
@@ -236,17 +237,6 @@ def test_mutated_files_are_refused_or_harmless(name, tmp_path, count, evidence):
     assert (raw, half) == ([], [])
     assert more < 200
     assert refused > number / 3
-
-
-def peak():
-    """The largest amount of memory this process has held since `forget_peak`, in bytes."""
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
-
-
-def forget_peak():
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
 
 
 def bombs():

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import radnet
+from held import forget_peak, peak
 from radnet import inspection, shards
 from radnet.streaming import compress_file
 from radnet.tables import read_table
@@ -96,6 +97,8 @@ def test_mutated_files_are_refused_or_harmless(name, tmp_path, count, evidence, 
     read(path)
     rng = random.Random(7)
     number, refused, slowest = count(60, 10_000), 0, 0.0
+    forget_peak()
+    held = peak()
     for _ in range(number):
         path.write_bytes(flipped(good, rng))
         start = time.perf_counter()
@@ -105,5 +108,7 @@ def test_mutated_files_are_refused_or_harmless(name, tmp_path, count, evidence, 
         slowest = max(slowest, time.perf_counter() - start)
     path.write_bytes(good)
     read(path)
-    evidence(f"mutated files, {name}", files=number, refused=refused, slowest_seconds=slowest)
+    more = (peak() - held) / 2**20
+    evidence(f"mutated files, {name}", files=number, refused=refused, slowest_seconds=slowest, megabytes=more)
+    assert more < 200
     assert refused > number / 4

@@ -3,14 +3,19 @@
 import ast
 import io
 import re
+import shlex
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import browser
+import radnet
 from places import ROOT
+from radnet.cli import main
 
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
@@ -64,6 +69,58 @@ def test_readme_prints_what_it_says(tmp_path, monkeypatch):
     said = re.search(r"^```\n(.*?)^```$", text[end:], flags=re.M | re.S)[1]
     assert "lossless" in said
     assert rounded_away(run_blocks(README)) == rounded_away(said)
+
+
+# --- commands
+
+#: a line of its own, or within a sentence; where it says FILE no command is meant
+COMMAND = re.compile(r"^radnet (.*)$|`radnet ([a-z]+ (?![^`]*\b[A-Z]{2,})[^`]+)`", flags=re.M)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """What the commands of the pages read: networks, a model of the user's and its tensors, tables, functions."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "my_models.py").write_text(
+        "import radnet\nfrom torch import nn\n\n\ndef make():\n"
+        "    return nn.Sequential(nn.Linear(3, 64), radnet.Squash(), nn.Linear(64, 2))\n"
+    )
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\n\ndef f(x):\n    return x[:, 0] * x[:, 1]\n\n\ndef slope(lo, hi):\n"
+        "    return torch.maximum(lo.abs(), hi.abs()).norm(dim=1)\n"
+    )
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    np.save("x.npy", x)
+    rows = [f"{a},{b},{a - b}" for a, b, _ in x.tolist()]
+    (tmp_path / "data.csv").write_text("\n".join(["a,b,price", *rows]) + "\n")
+    (tmp_path / "new.csv").write_text("a,b\n1,2\n")
+    radnet.save(radnet.RadNet((3, 32, 2), generator=torch.Generator().manual_seed(0)), "net.safetensors")
+    import my_models
+
+    radnet.save(my_models.make(), "tensors.safetensors")
+    yield tmp_path
+    for name in ("my_models", "mine"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name != "CHANGELOG.md" and COMMAND.search(page.read_text())],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_the_commands_of_a_page_run_from_top_to_bottom(page, folder, monkeypatch, capsys):
+    """But for the experiments: `radnet reproduce` understands what it is told, and nobody waits for trials."""
+
+    def understood(*args, **options):
+        raise radnet.RadNetError("understood")
+
+    monkeypatch.setattr("radnet.experiments.reproduce.reproduce", understood)
+    for line in dict.fromkeys("".join(both) for both in COMMAND.findall(page.read_text())):
+        arguments = shlex.split(line, comments=True)
+        code = main(arguments)
+        said = capsys.readouterr().err
+        assert (code, said) == (2, "radnet: understood\n") if arguments[0] == "reproduce" else code == 0, (line, said)
 
 
 # --- tables
