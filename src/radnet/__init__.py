@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from . import ensembles as ensembles
     from . import errors as errors
     from . import experiments as experiments
+    from . import export as export
     from . import expressions as expressions
     from . import files as files
     from . import initialization as initialization
@@ -80,6 +81,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "ensembles": (),
     "errors": ("RadNetError",),
     "experiments": (),
+    "export": (),
     "expressions": (),
     "files": (),
     "initialization": (),

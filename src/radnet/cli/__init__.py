@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__
 from ..errors import RadNetError, TrialFailed, printable
-from . import approximate, bench, compress, inspect, plot, predict, reproduce, train, verify
+from . import approximate, bench, compress, export, inspect, plot, predict, reproduce, train, verify
 
 __all__ = ["app", "main"]
 
@@ -43,6 +43,7 @@ def _root(
 
 app.command()(inspect.inspect)
 app.command()(compress.compress)
+app.command()(export.export)
 app.command()(train.train)
 app.command()(predict.predict)
 app.command()(plot.plot)

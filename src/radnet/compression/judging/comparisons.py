@@ -210,3 +210,29 @@ def _smallest(path: Path, sizes: Sizes, axes: list[int]) -> Sizes:
             else:
                 low = middle
     return sizes
+
+
+def together(sizes: Sizes, given: Sizes, axes: Sequence[int]) -> Iterator[Sizes]:
+    """The sizes; and with sizes of other tensors changed along, where ``axes`` says at which axis each of them is.
+
+    Those that were the same, at the same axis or anywhere; and those at the same axis, by as much.
+
+    >>> list(together((9, 2, 5), (4, 2, 4), (0, 1, 0)))
+    [(9, 2, 5)]
+    >>> list(together((9, 2, 4), (4, 2, 4), (0, 1, 0)))
+    [(9, 2, 4), (9, 2, 9), (9, 2, 9), (9, 2, 9)]
+    """
+    yield sizes
+    changed = {k: n for k, n in enumerate(sizes) if n != given[k]}
+    for same_axis in (True, False):
+        along = list(sizes)
+        for k, n in changed.items():
+            for i, (before, axis) in enumerate(zip(given, axes, strict=True)):
+                if before == given[k] and i not in changed and (axis == axes[k] or not same_axis):
+                    along[i] = n
+        if tuple(along) != sizes:
+            yield tuple(along)
+    more = {axes[k]: n - given[k] for k, n in changed.items()}
+    along = [n + (0 if k in changed else more.get(axes[k], 0)) for k, n in enumerate(sizes)]
+    if tuple(along) != sizes and min(along) > 0:
+        yield tuple(along)

@@ -24,6 +24,14 @@ class TooLong(Exception):
     """A run has more operations than are waited for."""
 
 
+class Refused(Exception):
+    """The model's own code refuses sizes."""
+
+
+class Unknown(Exception):
+    """An operation whose results have unknown sizes, on more numbers than are made for that."""
+
+
 class Cap(Mode):
     """Ends a run on fake tensors that has more operations than are waited for, or would need many real numbers."""
 

@@ -29,8 +29,8 @@ from ...threads import silently
 from ..recording import Log, Recorder, essence, grown_by, loops, proportional
 from ..tracing.fx import whole_modules
 from ..tracing.opaque import as_one_operation
-from .comparisons import HIGHEST, Comparison, Path, Sizes, sizes_of, solved
-from .fakes import Cap, TooLong, World
+from .comparisons import HIGHEST, Comparison, Path, Sizes, sizes_of, solved, together
+from .fakes import Cap, Refused, TooLong, Unknown, World
 
 #: how many operations a run may have more than the first one; and all runs together that look behind long loops
 MORE_OPERATIONS, LONG_LOOPS = 500, 3_000
@@ -151,7 +151,7 @@ class Turns:
         for several in self._examples(path):
             try:
                 other = self._log(several) != self.first
-            except _Refused:
+            except Refused:
                 return _There(several, None, False)
             except Exception:  # noqa: S112  # these do not go together
                 continue
@@ -182,7 +182,7 @@ class Turns:
     def _runs(self, sizes: Sizes) -> bool:
         try:
             self._log(sizes)
-        except (_Refused, TooLong):
+        except (Refused, TooLong):
             return True  # it is the user's own code that says no: to this size
         except Exception:
             return False
@@ -250,7 +250,7 @@ class Turns:
             except TooLong:
                 yield from self._behind_a_loop(axes, size)
                 break
-            except _Unknown:  # nobody can look there
+            except Unknown:  # nobody can look there
                 yield _unseen(axes, size)
                 break
             if there is not None and there.other and size < given:
@@ -272,7 +272,7 @@ class Turns:
                 there = self._at(axes, size)
                 other = there is not None and there.other
                 self._patience -= 0 if there is None else len(self._logs[there.sizes])
-            except (TooLong, _Unknown):
+            except (TooLong, Unknown):
                 other = True
             finally:
                 self._more = MORE_OPERATIONS
@@ -302,9 +302,9 @@ class Turns:
         for several in self._together(self._with(axes, size)):
             try:
                 return _There(several, None, self._is_other(several))
-            except _Refused:
+            except Refused:
                 return None
-            except (TooLong, _Unknown):
+            except (TooLong, Unknown):
                 raise
             except Exception:  # noqa: S112  # these do not go together
                 continue
@@ -316,24 +316,7 @@ class Turns:
         return tuple(size if k in axes else n for k, n in enumerate(self.given))
 
     def _together(self, sizes: Sizes) -> Iterator[Sizes]:
-        """The sizes; and with sizes of other tensors changed along.
-
-        Those that were the same, at the same axis or anywhere; and those at the same axis, by as much.
-        """
-        yield sizes
-        changed = {k: n for k, n in enumerate(sizes) if n != self.given[k]}
-        for same_axis in (True, False):
-            along = list(sizes)
-            for k, n in changed.items():
-                for i, (before, axis) in enumerate(zip(self.given, self.axes, strict=True)):
-                    if before == self.given[k] and i not in changed and (axis == self.axes[k] or not same_axis):
-                        along[i] = n
-            if tuple(along) != sizes:
-                yield tuple(along)
-        more = {self.axes[k]: n - self.given[k] for k, n in changed.items()}
-        along = [n + (0 if k in changed else more.get(self.axes[k], 0)) for k, n in enumerate(sizes)]
-        if tuple(along) != sizes and min(along) > 0:
-            yield tuple(along)
+        return together(sizes, self.given, self.axes)
 
     # --- runs
 
@@ -381,10 +364,10 @@ class Turns:
             try:
                 run(self.copy, call, (self.world.mode, *self.precision.modes(), *modes))
             except self.world.unsupported as error:
-                raise _Unknown from error
+                raise Unknown from error
             except Exception as error:
                 if _raised_by_user(error):
-                    raise _Refused from error
+                    raise Refused from error
                 raise
 
 
@@ -411,11 +394,3 @@ class _There(NamedTuple):
     sizes: Sizes
     taken: Path | None
     other: bool
-
-
-class _Refused(Exception):
-    """The model's own code refuses sizes."""
-
-
-class _Unknown(Exception):
-    """An operation whose results have unknown sizes, on more numbers than are made for that."""
