@@ -32,17 +32,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def main() -> int:
     """Run the command line in a process of its own; returns the exit code."""
-    for number in SIGNALS:
-        signal.signal(number, _interrupt)
     try:
-        from .cli import main
-
-        code = main()
-    except KeyboardInterrupt:
-        code = _ENDED + signal.SIGINT
-    finally:
         for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)  # it is over; what is left is to go
+            signal.signal(number, _interrupt)
+        try:
+            from .cli import main
+
+            code = main()
+        finally:
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)  # it is over; what is left is to go
+    except KeyboardInterrupt:  # also in between those lines
+        code = _ENDED + signal.SIGINT
     return code if _Ending.code is None else _Ending.code
 
 

@@ -35,7 +35,7 @@ from .reading import (
     some_of,
     unpack,
 )
-from .shards import check_seal, is_index, opened, write_sharded
+from .shards import check_seal, is_index, metadata_of, opened, write_sharded
 from .widths import check_widths
 from .writing import write_atomically
 
@@ -137,8 +137,8 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
 
 def header_of(path: str | os.PathLike[str], key: str) -> Header:
     """The JSON under a key of a file of ours, of which nothing has been checked but that it is JSON."""
-    with reading(path), open_tensors(path) as file:
-        found = parse_json((file.metadata() or {}).get(key, "{}"), f"{path}: the header")
+    with reading(path):
+        found = parse_json(metadata_of(path).get(key, "{}"), f"{path}: the header")
         return found if isinstance(found, dict) else {}
 
 

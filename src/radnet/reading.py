@@ -262,13 +262,6 @@ def checked_header(
     return {**header, key: metadata[key]}
 
 
-def key_of(path: str | os.PathLike[str]) -> str | None:
-    """Under which key of `KINDS` a safetensors file has its header; None if it is not one of ours."""
-    with open_tensors(path) as file:
-        metadata = file.metadata() or {}
-    return next((key for key in KINDS if key in metadata), None)
-
-
 def open_tensors(path: str | os.PathLike[str]) -> Any:
     """A safetensors file, opened for reading."""
     with open(regular_file(path), "rb") as file:

@@ -25,8 +25,8 @@ from .errors import InvalidType, InvalidValue
 from .files import ActivationSource
 from .network import RadNet
 from .rbf import RBFNetwork
-from .reading import Header, key_of, reading
-from .shards import is_index
+from .reading import Header, reading
+from .shards import is_index, key_of
 
 
 def save(

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .errors import InvalidValue
 from .reading import (
+    KINDS,
     LARGEST_TEXT,
     Header,
     Layout,
@@ -71,6 +72,20 @@ class _Mapped(Mapping[str, Tensor]):
 def is_index(path: str | os.PathLike[str]) -> bool:
     """Whether a name is that of an index."""
     return str(path).endswith(INDEX)
+
+
+def metadata_of(path: str | os.PathLike[str]) -> dict[str, str]:
+    """What a file, or an index, says of itself; nothing has been checked of it."""
+    if is_index(path):
+        return _index(path)[0]
+    with open_tensors(path) as file:
+        return file.metadata() or {}
+
+
+def key_of(path: str | os.PathLike[str]) -> str | None:
+    """Under which key of `reading.KINDS` a file has its header; None if it is not one of ours."""
+    metadata = metadata_of(path)
+    return next((key for key in KINDS if key in metadata), None)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import importlib
 import io
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,15 +68,17 @@ class Table:
             return [str(int(x)) if float(x).is_integer() else str(float(x)) for x in self._numbers(name)]
         for row, text in enumerate(cells):
             if not text.strip():
-                raise self._error(row, name, "is empty")
+                raise self.error(row, name, "is empty")
         return [text.strip() for text in cells]
 
     def check(self, names: Sequence[str]) -> None:
         """Raise, unless there are such columns."""
         missing = [name for name in names if name not in self.columns]
         if missing:
+            other = [sign for sign in (";", "\t") if any(sign in name for name in self.columns)]
+            hint = f" Are its cells separated by {other[0]!r}? Separate them by commas" if other else ""
             raise InvalidValue(
-                f"{self.path}: there is no column '{printable(missing[0], 60)}'; it has {some_of(self.columns)}"
+                f"{self.path}: there is no column '{printable(missing[0], 60)}'; it has {some_of(self.columns)}.{hint}"
             )
 
     def _numbers(self, name: str) -> npt.NDArray[np.float64]:
@@ -88,7 +89,7 @@ class Table:
             found = np.array([self._number(row, name, text) for row, text in enumerate(cells)])
         odd = np.flatnonzero(~np.isfinite(found))
         if len(odd):
-            raise self._error(int(odd[0]), name, f"is {found[odd[0]]}; expected a finite number")
+            raise self.error(int(odd[0]), name, f"is {found[odd[0]]}; expected a finite number")
         return found
 
     def _number(self, row: int, name: str, text: str) -> float:
@@ -96,11 +97,12 @@ class Table:
             return float(text)
         except ValueError:
             if not text.strip():
-                raise self._error(row, name, "is empty") from None
+                raise self.error(row, name, "is empty") from None
             what = f"is '{printable(text, 40)}', which is no number; leave the column out, or make numbers of it"
-            raise self._error(row, name, what) from None
+            raise self.error(row, name, what) from None
 
-    def _error(self, row: int, name: str, problem: str) -> InvalidValue:
+    def error(self, row: int, name: str, problem: str) -> InvalidValue:
+        """A problem with one cell, to be raised."""
         line = row + 1 if self.lines is None else self.lines[row]
         return InvalidValue(f"{self.path}: row {line}, column {printable(name, 60)}: {problem}")
 
@@ -141,7 +143,9 @@ def _csv(path: str) -> Table:
         with enough_memory(path):
             text = Path(path).read_text(encoding="utf-8-sig")
             rows = [(number, row) for number, row in _rows(text) if any(cell.strip() for cell in row)]
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise InvalidValue(f"{path}: the text is not UTF-8 ({error}); save the table as UTF-8") from error
+    except csv.Error as error:
         raise InvalidValue(f"{path}: not a CSV file, or damaged ({error})") from error
     if not rows:
         raise InvalidValue(f"{path}: the table is empty")
@@ -164,21 +168,25 @@ def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _is_number(text: str) -> bool:
+    """Whether it is one as Python writes them: infinities, and what is no number but stands for one, too."""
     try:
-        return not math.isnan(float(text))
+        float(text)
     except ValueError:
         return False
+    return True
 
 
 def _npz(path: str) -> Table:
-    columns: dict[str, Cells] = {}
+    found: list[tuple[str, Cells]] = []
     for name, array in read_npz(path).items():
         if array.ndim == 1:
-            columns[name] = array
+            found.append((name, array))
         elif array.ndim == 2:
-            columns |= {f"{name}.{k}": array[:, k - 1] for k in range(1, array.shape[1] + 1)}
+            found += [(f"{name}.{k}", array[:, k - 1]) for k in range(1, array.shape[1] + 1)]
         else:
             raise InvalidValue(f"{path}: {printable(name, 60)} has {array.ndim} axes; a table has columns or matrices")
+    _check_names(path, [name for name, _ in found])
+    columns = dict(found)
     _check_lengths(path, columns)
     return Table(path, columns)
 

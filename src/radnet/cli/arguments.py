@@ -34,7 +34,8 @@ def input_rows(path: str | None, model: nn.Module) -> Tensor | None:
         return None
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
     x = torch.tensor(read_rows(path))
-    return x.to(dtype) if x.is_floating_point() else x  # whole numbers are places in a table
+    places = any(isinstance(m, nn.Embedding | nn.EmbeddingBag) for m in model.modules())
+    return x if places and not x.is_floating_point() else x.to(dtype)  # whole numbers are places in a table
 
 
 def parse_domain(box: str | None, ball: str | None, points: str | None) -> Domain:

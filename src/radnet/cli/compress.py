@@ -14,6 +14,10 @@ from .progress import steps, working
 if TYPE_CHECKING:
     from torch import nn
 
+    from ..compression.model import ModelCompression
+    from ..compression.result import Compression
+    from ..network import RadNet
+
 #: bytes of a file from which on a network is compressed from file to file, without being read as a whole
 _LARGE = 2**28
 
@@ -50,7 +54,7 @@ def compress(
 
         original = model_of(source, model, fresh=True)
         c = compress_model(original, input_rows(inputs, original), tol=tol)
-        c.save(out)
+        _save(c, source, out)
     if as_json:
         print_json({**_sizes(original, c.network), "certificate": c.certificate.to_dict(), "file": out})
     else:
@@ -68,6 +72,18 @@ def _from_file_to_file(source: str, out: str, inputs: str | None, as_json: bool,
     with steps(quiet) as tell:
         c = compress_file(source, out, inputs=x, tell=tell)
     print_json({**c.to_dict(), "file": out}) if as_json else typer.echo(c.report())
+
+
+def _save(c: Compression[RadNet] | ModelCompression[nn.Module], source: str, out: str) -> None:
+    """With the columns of a table that a network from `radnet train` reads."""
+    from ..files import header_of, save
+    from ..network import RadNet
+
+    columns = header_of(source, "radnet").get("columns")
+    if isinstance(c.network, RadNet) and isinstance(columns, dict):
+        save(c.network, out, certificate=c.certificate.for_file(), columns=columns)
+    else:
+        c.save(out)
 
 
 def _size(path: str) -> int:

@@ -8,8 +8,9 @@ from ..approximation import Approximation
 from ..errors import InvalidType, InvalidValue, RadNetError
 from ..expressions import imported_function
 from ..files import header_of
-from ..reading import key_of, reading
+from ..reading import reading
 from ..saving import load, load_into
+from ..shards import key_of
 from ..streaming import COMPRESSED_ALREADY
 
 

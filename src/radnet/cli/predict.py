@@ -44,8 +44,12 @@ def predict(
             raise InvalidType(f"{model}: holds an approximation; predict needs a network")
         columns = Columns.of_header(header_of(model, "radnet").get("columns"), network, model)
         table = read_table(data)
-        own = network.weights[0]
-        x = torch.from_numpy(table.numbers(_read(table, columns, network.widths[0]))).to(own)
+        names = _read(table, columns, network.widths[0])
+        x = torch.from_numpy(table.numbers(names)).to(network.weights[0])
+        beyond = (~x.isfinite()).nonzero().tolist()
+        if beyond:
+            row, k = beyond[0]
+            raise table.error(row, names[k], f"is beyond the range of {x.dtype}, in which the network computes")
         with torch.no_grad():
             y = torch.cat([network(part) for part in x.split(65_536)])
         names, rows = _answers(y.tolist(), columns)
@@ -60,10 +64,16 @@ def predict(
 
 def _read(table: Table, columns: Columns | None, width: int) -> list[str]:
     """The names of the columns that the network reads."""
-    if columns is not None and table.named:
+    from ..reading import some_of
+
+    if columns is not None and (table.named or (len(table.names) != width and set(columns.inputs) <= set(table.names))):
         return list(columns.inputs)
     if len(table.names) != width:
-        raise InvalidValue(f"{table.path}: has {len(table.names)} columns, the network reads {width}")
+        reads = "" if columns is None else f" ({some_of(columns.inputs)})"
+        raise InvalidValue(
+            f"{table.path}: has {len(table.names)} columns, the network reads {width}{reads}; give those alone, or a "
+            "first row with the names"
+        )
     return table.names
 
 

@@ -31,7 +31,7 @@ def train(
     ] = 100,
     rate: Annotated[float | None, typer.Option(help="Learning rate; by default one is looked for.")] = None,
     held_out: Annotated[float, typer.Option(help="Share of the rows to judge by.")] = 0.2,
-    seed: Annotated[int, typer.Option(help="For weights, batches and the rows held out.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="For weights, batches and the rows held out.", min=0, max=2**63 - 1)] = 0,
     keep_wide: Annotated[bool, typer.Option("--keep-wide", help="Write the network as it was trained.")] = False,
     force: Force = False,
     as_json: Json = False,
@@ -39,8 +39,6 @@ def train(
 ) -> None:
     """Train a network on a table; the small network that is the same function is written."""
     check_output(out, force)
-    import torch
-
     from ..compression import CERTIFICATE_ROWS, compress
     from ..files import save
     from ..tables import read_table
@@ -61,9 +59,8 @@ def train(
         seed=seed,
         progress=False if quiet else None,
     )
-    rows = torch.from_numpy(table.numbers(columns.inputs)[:CERTIFICATE_ROWS]).float()
-    c = None if keep_wide else compress(learned.network, rows)
-    network = learned.network if c is None else c.network
+    c = None if keep_wide else compress(learned.trained, learned.scaled[:CERTIFICATE_ROWS])
+    network = learned.network if c is None else learned.folded(c.network)
     save(network, out, certificate=None if c is None else c.certificate.for_file(), columns=columns.to_dict())
     answer = {"file": out, **columns.to_dict(), **learned.to_dict(), **_sizes(learned.network, network)}
     print_json(answer) if as_json else typer.echo(_told(learned, network, out))

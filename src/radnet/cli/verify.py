@@ -61,7 +61,7 @@ class _Verdict(NamedTuple):
 
 def _recheck(file: str, function: str | None, formula_only: bool, seed: int | None) -> _Verdict:
     """The certificate of an approximation, measured again: against f if it is given or in the file."""
-    from ..reading import key_of
+    from ..shards import key_of
 
     if key_of(file) in ("radnet", "radnet-model"):
         raise InvalidValue(f"{file}: holds a network; give the one it is to be compared with too")

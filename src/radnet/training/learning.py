@@ -6,7 +6,9 @@ network, so afterwards the scales go into its weights: the network takes and giv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeGuard
@@ -17,10 +19,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ..activations import Identity
-from ..errors import InvalidValue
+from ..errors import InvalidValue, printable
 from ..network import RadNet
 from ..reading import some_of
 from ..tables import MOST_CLASSES, Table
+from ..widths import count_parameters
 from .batches import Batch, Loss
 from .loop import fit
 from .rates import find_rate
@@ -30,6 +33,12 @@ from .result import FitResult
 FULL_BATCH, BATCH = 4096, 256
 #: rows that are too few to hold some out
 FEW = 10
+#: parameters of a network that is trained here
+MOST_PARAMETERS = 2**28
+#: the largest numbers in a table: their squares are numbers
+LARGEST, LARGEST_FLOAT = 1e100, 1e30
+#: columns further from 0 than so many times their spread need float64; beyond, that does not tell them apart either
+FAR, FARTHEST = 256.0, 1e11
 #: the learning rate that Adam has by default
 ADAMS_RATE = 1e-3
 
@@ -89,6 +98,12 @@ class Learned:
         mean of the targets; for classes the share of right answers, and that of the commonest class.
     rows, held_out : int
         Rows to train on, and rows to judge by.
+    trained : RadNet
+        The network before the scales of the columns went into its weights: what was trained, on ``scaled`` rows.
+    scaled : Tensor
+        The inputs, in those scales.
+    folded : callable
+        Takes a network for scaled rows, gives the one for rows of the table.
     """
 
     network: RadNet
@@ -99,6 +114,9 @@ class Learned:
     baseline: float
     rows: int
     held_out: int
+    trained: RadNet
+    scaled: Tensor
+    folded: Callable[[RadNet], RadNet]
 
     def to_dict(self) -> dict[str, object]:
         """The figures as plain data, for JSON."""
@@ -120,6 +138,9 @@ def choose_columns(table: Table, targets: Sequence[str], inputs: Sequence[str] |
     table.check(targets)
     read = [name for name in table.names if name not in targets] if inputs is None else list(inputs)
     both = sorted(set(read) & set(targets))
+    for names in (read, targets):
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise InvalidValue(f"{table.path}: {some_of(sorted(twice))} is named twice; once is enough")
     if both or not read or not targets:
         raise InvalidValue(
             f"{table.path}: {some_of(both)} cannot be input and target at once"
@@ -172,14 +193,20 @@ def learn(
     """
     if not 0 <= held_out < 1:
         raise InvalidValue(f"held_out={held_out!r}: expected a share of the rows, at least 0 and below 1")
+    if rate is not None and not 0 < rate < math.inf:
+        raise InvalidValue(f"rate={rate!r}: expected a number above 0")
+    widths = (len(columns.inputs), *hidden, columns.outputs)
+    _check_size(widths)
     generator = torch.Generator().manual_seed(seed)
-    x, y = torch.from_numpy(table.numbers(columns.inputs)), _targets(table, columns)
+    x, y = _numbers(table, columns.inputs), _targets(table, columns)
     order = torch.randperm(len(x), generator=generator)
     aside = round(held_out * len(x)) if len(x) >= FEW else 0
+    if aside == len(x):
+        raise InvalidValue(f"held_out={held_out!r}: of {len(x):,} rows that leaves none to train on")
     inside, outside = order[aside:], order[:aside]
     scale_x = _Scale.of(x[inside])
     scale_y = _Scale.of(y[inside]) if columns.classes is None else _Scale.none(columns.outputs)
-    net = RadNet((len(columns.inputs), *hidden, columns.outputs), activation, generator=generator)
+    net = RadNet(widths, activation, generator=generator)
     loss = nn.functional.mse_loss if columns.classes is None else nn.functional.cross_entropy
 
     def scaled(rows: Tensor) -> Batch:
@@ -199,14 +226,22 @@ def learn(
         patience=patience if aside else None,
         progress=progress,
     )
-    network = with_scales(net, scale_x.mean, scale_x.size, scale_y.mean, scale_y.size).eval()
+    net.eval()
+
+    def folded(network: RadNet) -> RadNet:
+        if scale_x.needs_double or scale_y.needs_double:
+            network = copy.deepcopy(network).double()
+        return with_scales(network, scale_x.mean, scale_x.size, scale_y.mean, scale_y.size)
+
+    network = folded(net)
     judged = outside if aside else inside
     score = partial(_score, y=y[judged], classes=columns.classes is not None)
     with torch.no_grad():
-        ours = score(network(x[judged].float()).double())
+        ours = score(network(x[judged].to(network.weights[0])).double())
         constant = y[inside].mean(dim=0) if columns.classes is None else _commonest(y[inside], columns.outputs)
         baseline = score(constant.expand(len(judged), -1))
-    return Learned(network, columns, result, found, ours, baseline, len(inside), aside)
+    rows = scale_x(x).float()
+    return Learned(network, columns, result, found, ours, baseline, len(inside), aside, net, rows, folded)
 
 
 def _rate(net: RadNet, data: Batch | DataLoader[tuple[Tensor, ...]], loss: Loss) -> float:
@@ -249,6 +284,12 @@ class _Scale:
         size = x.std(dim=0, correction=0)
         return cls(x.mean(dim=0), torch.where(size > 0, size, 1.0))
 
+    @property
+    def needs_double(self) -> bool:
+        """Whether float32 cannot hold such numbers, or tells too few of them apart: dates, counts of seconds."""
+        largest = float((self.mean.abs() + self.size).max())
+        return largest > LARGEST_FLOAT or bool((self.mean.abs() > FAR * self.size).any())
+
     @classmethod
     def none(cls, count: int) -> _Scale:
         return cls(torch.zeros(count).double(), torch.ones(count).double())
@@ -257,9 +298,35 @@ class _Scale:
         return (x - self.mean) / self.size
 
 
+def _check_size(widths: Sequence[int]) -> None:
+    if len(widths) > 2 and min(widths) < 1:
+        raise InvalidValue(f"hidden widths {tuple(widths[1:-1])}: each must be at least 1")
+    count = count_parameters(widths)
+    if count > MOST_PARAMETERS:
+        raise InvalidValue(
+            f"widths {tuple(widths)}: {count:,} parameters; at most {MOST_PARAMETERS:,} are trained here"
+        )
+
+
+def _numbers(table: Table, names: Sequence[str]) -> Tensor:
+    """Columns as numbers whose mean and variance are numbers too, and that differ from each other by enough to tell."""
+    x = torch.from_numpy(table.numbers(names))
+    for k, name in enumerate(names):
+        column = x[:, k]
+        row = int(column.abs().argmax())
+        if float(column.abs().max()) > LARGEST:
+            raise table.error(row, name, f"is {float(column[row]):g}, beyond {LARGEST:g}; give the column another unit")
+        size, mean = float(column.std(correction=0)), float(column.mean().abs())
+        differ = float(column.max() - column.min())
+        if differ > 0 and (size < 1 / LARGEST or mean > FARTHEST * size):
+            what = f"the numbers, around {mean:.3g}, differ by {differ:.3g} alone; subtract a constant, or scale them"
+            raise InvalidValue(f"{table.path}: column {printable(name, 60)}: {what}")
+    return x
+
+
 def _targets(table: Table, columns: Columns) -> Tensor:
     if columns.classes is None:
-        return torch.from_numpy(table.numbers(columns.targets))
+        return _numbers(table, columns.targets)
     place = {label: k for k, label in enumerate(columns.classes)}
     return torch.tensor([place[label] for label in table.labels(columns.targets[0])])
 
