@@ -61,7 +61,7 @@ def test_a_parquet_file_is_read_by_pyarrow(tmp_path, monkeypatch):
         ("a,b\n1,2\n3\n", "row 3 has 1 cells, the first one 2"),
         ("a,a\n1,2\n", "two columns are called 'a'"),
         ("a,\n1,2\n", "a column has no name"),
-        (b"a,b\n\xff\xfe,2\n", "not a CSV file, or damaged"),
+        (b"a,b\n\xff\xfe,2\n", "the text is not UTF-8 .*; save the table as UTF-8"),
         ('a,b\n"1,2\n', "not a CSV file, or damaged"),
     ],
 )

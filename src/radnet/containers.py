@@ -51,10 +51,22 @@ def contents(
                 held = dict(container) if isinstance(container, Mapping) else container.copy()
                 inner += [x for x in (held.values() if isinstance(held, dict) else held) if not isinstance(x, PLAIN)]
                 found.append((container, held))
-        if depth and most > 0:
-            todo += [(part, depth - 1) for part in inner]
-            most -= len(inner)
+        near = inner if len(inner) <= most else inner[: int(most)]  # a list of thousands is no cache
+        if depth:
+            todo += [(part, depth - 1) for part in near]
+            most -= len(near)
     return found
+
+
+def holds_something(value: object) -> bool:
+    """Whether there is something about a value that can be filled: it is a container, or an object that has attributes.
+
+    >>> holds_something([]), holds_something(3.0)
+    (True, False)
+    """
+    with suppress(Exception):  # objects that do not let themselves be looked at are left alone
+        return next(_containers_of(value), None) is not None
+    return False
 
 
 def _containers_of(value: object) -> Iterator[Argument]:

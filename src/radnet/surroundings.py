@@ -22,7 +22,7 @@ from itertools import islice
 
 from torch import nn
 
-from .containers import CONTAINERS, FUNCTIONS, PLAIN, contents, put_back
+from .containers import CONTAINERS, FUNCTIONS, PLAIN, contents, holds_something, put_back
 from .modes import Argument
 from .threads import alone
 
@@ -172,8 +172,11 @@ def _of_users(value: type | types.FunctionType) -> bool:
 
 
 def names_in(code: types.CodeType) -> Iterator[str]:
-    """The names that a function uses, and the functions inside it."""
-    yield from code.co_names
+    """The names that a function uses, and the functions inside it.
+
+    Not those that no one writes: pytest's ``assert`` leads to all of pytest by a name that begins with an @.
+    """
+    yield from (name for name in code.co_names if not name.startswith("@"))
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from names_in(constant)
@@ -206,7 +209,7 @@ def untouched(model: nn.Module) -> Iterator[Callable[[], bool]]:
     """
     reaches = [_reach(root) for root in _roots(model)]
     caches = {id(clear): clear for reach in reaches for clear in reach.caches}.values()
-    shared = bool(caches or _Kept(reaches).contents)
+    shared = bool(caches) or any(_is_users(value) and holds_something(value) for value in _values(reaches))
     with alone() if shared else nullcontext():
         kept = _Kept(reaches)
         for clear in caches:
@@ -250,9 +253,7 @@ class _Kept:
         self.classes = [(cls, _values_on(cls)) for cls in classes]
         names = {(id(space), name): (space, name) for reach in reaches for space, name in reach.names}
         self.names = [(space, name, space[name]) for space, name in names.values() if name in space]
-        values = [value for _, own in self.classes for value in own.values()]
-        values += [value for _, _, value in self.names] + [value for reach in reaches for value in reach.values]
-        self.contents = contents(values, _is_users, _MOST_OPENED)
+        self.contents = contents(_values(reaches), _is_users, _MOST_OPENED)
         cells = {id(cell): cell for reach in reaches for cell in reach.cells}
         self.cells = [(cell, cell.cell_contents) for cell in cells.values() if _holds_a_value(cell)]
 
@@ -283,6 +284,14 @@ class _Kept:
         for container, items in self.contents:
             with suppress(Exception):  # what cannot be filled was not
                 put_back(container, items)
+
+
+def _values(reaches: list[_Reach]) -> Iterator[object]:
+    """What stands on classes, under the global names and in closures that code leads to."""
+    for reach in reaches:
+        yield from (value for cls in reach.classes for value in _values_on(cls).values())
+        yield from (space[name] for space, name in reach.names if name in space)
+        yield from reach.values
 
 
 def _values_on(cls: type) -> dict[str, object]:

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import math
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 import radnet
 from radnet.cli import main
+from radnet.cli.output import print_json
 from radnet.reading import pack, unpack
 
 
@@ -149,3 +152,137 @@ def test_the_shell_completes_commands(capsys, monkeypatch):
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     assert main(["--show-completion", "bash"]) == 0
     assert "_radnet_completion" in capsys.readouterr().out
+
+
+# --- tables as they are
+
+
+def table(path, head, columns):
+    rows = [",".join(map(repr, row)) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    path.write_text("\n".join([*([head] if head else []), *rows]) + "\n")
+
+
+def normal(seed, n=120):
+    return np.random.default_rng(seed).normal(size=n)
+
+
+@pytest.mark.parametrize(
+    "far",
+    [
+        lambda a: 20240101 + np.floor(14 + 4 * a),
+        lambda a: 1.7e9 + 1000 * a,
+        lambda a: 1e35 * a,
+        lambda a: np.full_like(a, 123456789.123),
+    ],
+)
+def test_columns_that_float32_does_not_tell_apart_make_a_network_of_float64(far, folder, capsys):
+    a, b = normal(0), normal(1)
+    table(folder / "far.csv", "t,b,y", [far(a), b, 1.7e9 + b])
+    options = ["--epochs", "150", "--rate", "0.03", "--quiet", "--out", "far.safetensors", "--json"]
+    assert main(["train", "far.csv", "--target", "y", *options]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["score"] < 0.5 * answer["baseline"]
+    assert radnet.load("far.safetensors").weights[0].dtype == torch.float64
+    assert main(["predict", "far.safetensors", "far.csv"]) == 0
+    said = np.array([float(row) for row in capsys.readouterr().out.split()[1:]])
+    assert np.sqrt(np.mean((said - 1.7e9 - b) ** 2)) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("head", "columns", "said"),
+    [
+        ("a,b,y", [1e300 * normal(0), normal(1), normal(2)], "column a: is .*e.300, beyond 1e.100; give .* another"),
+        ("a,b,y", [normal(0), normal(1), 1e39 * 1e80 * normal(2)], "column y: is .*, beyond 1e.100"),
+        ("a,b,y", [normal(0), normal(1), 1e-300 * normal(2)], "column y: the numbers, around .* differ by .* alone"),
+        ("a,b,y", [2.0**60 + 1000 * normal(0), normal(1), normal(2)], "column a: the numbers, around 1.15e.18, differ"),
+        ("", [normal(0), np.where(np.arange(120) < 1, np.nan, 1.0), normal(2)], "row 1, column 2: is nan"),
+    ],
+)  # fmt: skip
+def test_numbers_that_cannot_be_learned_are_told_before_training(head, columns, said, folder, capsys):
+    table(folder / "odd.csv", head, columns)
+    assert main(["train", "odd.csv", "--target", head[-1:] or "3", "--quiet"]) == 2
+    err = capsys.readouterr().err
+    assert re.search(rf"^radnet: odd.csv: .*{said}", err), err
+    assert not (folder / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--held-out", "0.999"], "held_out=0.999: of 120 rows that leaves none"),
+        (["--rate", "nan"], "rate=nan: expected a number above 0"),
+        (["--rate", "0"], "rate=0.0: expected a number above 0"),
+        (["--seed", str(2**64)], "Invalid value for '--seed'"),
+        (["--hidden", "100000000000"], "parameters; at most 268,435,456"),
+        (["--hidden", "4,0"], "each must be at least 1"),
+        (["--inputs", "a,a"], "a is named twice"),
+        (["--target", "y,y"], "y is named twice"),
+        (["--out", "."], "is a folder; give the name of a file"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_done(options, said, folder, capsys):
+    before = sorted(folder.iterdir())
+    assert main([*TRAIN, *options, "--force"]) == 2
+    assert said in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_numbers_beyond_the_networks_own_are_told_with_row_and_column(folder, capsys):
+    assert main([*TRAIN, "--rate", "0.01"]) == 0
+    (folder / "new.csv").write_text("b,a\n1,2\n1,1e300\n")
+    assert main(["predict", "model.safetensors", "new.csv"]) == 2
+    assert "new.csv: row 3, column a: is beyond the range of torch.float32" in capsys.readouterr().err
+
+
+def test_json_has_no_numbers_that_json_does_not_have(capsys):
+    print_json({"a": [math.nan, 1.5], "b": {"c": -math.inf}})
+    assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5], "b": {"c": None}}
+
+
+@pytest.mark.parametrize("name", ["wide.safetensors", "wide.safetensors.index.json"])
+def test_a_trained_network_keeps_its_columns_when_it_is_compressed_and_in_several_files(name, folder, capsys):
+    options = ["--classify", "--keep-wide", "--rate", "0.01", "--out", name]
+    assert main(["train", "data.csv", "--target", "way", "--inputs", "b,a", "--epochs", "30", "--quiet", *options]) == 0
+    assert main(["compress", name, "small.safetensors"]) == 0
+    capsys.readouterr()
+    said = []
+    for file in (name, "small.safetensors"):
+        assert main(["predict", file, "data.csv"]) == 0
+        said.append(capsys.readouterr().out.split())
+    assert said[0] == said[1]
+    assert set(said[0][1:]) <= {"up", "down"}
+    assert main(["verify", name, "small.safetensors"]) == 0
+
+
+def test_a_network_of_a_table_without_names_predicts_on_that_table(folder, capsys):
+    table(folder / "bare.csv", "", [normal(0), normal(1), normal(2)])
+    assert main(["train", "bare.csv", "--target", "1", "--epochs", "20", "--rate", "0.01", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "model.safetensors", "bare.csv"]) == 0
+    whole = capsys.readouterr().out
+    table(folder / "two.csv", "", [normal(1), normal(2)])
+    assert main(["predict", "model.safetensors", "two.csv"]) == 0
+    assert capsys.readouterr().out == whole
+    table(folder / "one.csv", "", [normal(1)])
+    assert main(["predict", "model.safetensors", "one.csv"]) == 2
+    assert "has 1 columns, the network reads 2 (2, 3); give those alone" in capsys.readouterr().err
+
+
+def test_tables_of_other_worlds_are_refused_with_a_hint(folder, capsys):
+    text = (folder / "data.csv").read_text()
+    (folder / "semi.csv").write_text(text.replace(",", ";"))
+    assert main(["train", "semi.csv", "--target", "y"]) == 2
+    assert "Are its cells separated by ';'? Separate them by commas" in capsys.readouterr().err
+    (folder / "wide.csv").write_bytes(text.encode("utf-16"))
+    assert main(["train", "wide.csv", "--target", "y"]) == 2
+    assert "the text is not UTF-8" in capsys.readouterr().err
+    np.savez(folder / "twice.npz", **{"x": np.zeros((9, 2)), "x.1": np.ones(9), "y": np.arange(9)})
+    assert main(["train", "twice.npz", "--target", "y"]) == 2
+    assert "two columns are called 'x.1'" in capsys.readouterr().err
+
+
+def test_whole_numbers_are_inputs_of_a_network(folder, capsys):
+    radnet.save(radnet.RadNet((2, 16, 1)), "net.safetensors")
+    np.save("x.npy", np.arange(12).reshape(6, 2))
+    assert main(["compress", "net.safetensors", "small.safetensors", "--inputs", "x.npy"]) == 0
+    assert main(["verify", "net.safetensors", "small.safetensors", "--inputs", "x.npy"]) == 0

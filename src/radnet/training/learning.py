@@ -38,7 +38,7 @@ MOST_PARAMETERS = 2**28
 #: the largest numbers in a table: their squares are numbers
 LARGEST, LARGEST_FLOAT = 1e100, 1e30
 #: columns further from 0 than so many times their spread need float64; beyond, that does not tell them apart either
-FAR, FARTHEST = 256.0, 1e11
+FAR, FARTHEST = 1024.0, 1e11
 #: the learning rate that Adam has by default
 ADAMS_RATE = 1e-3
 
