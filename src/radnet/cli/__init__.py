@@ -80,9 +80,7 @@ def _report(error: Exception) -> int:
     if callable(show):
         show()
         return int(code)
-    if (
-        isinstance(error, OSError) and error.errno is not None and error.filename is None
-    ):  # stdout: what is written to files says where
+    if isinstance(error, OSError) and error.errno is not None and not error.filename:  # of stdout: files have names
         typer.echo(f"radnet: the answer could not be written ({error.strerror})", err=True)
         return 1
     typer.echo(f"radnet: {type(error).__name__}: {_lines(error)}", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .options import Force, Json, Quiet
+from .options import Factory, Force, Json, Quiet
 from .output import check_output, print_json
 from .progress import steps, working
 
@@ -25,13 +25,7 @@ _LARGE = 2**28
 def compress(
     source: Annotated[str, typer.Argument(metavar="IN", help="A network, or the tensors of a model (.safetensors).")],
     out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write the small one.")],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="MODULE:FACTORY that makes the model whose tensors IN holds; it is imported, also from the current "
-            "folder, and so runs its code."
-        ),
-    ] = None,
+    model: Factory = None,
     inputs: Annotated[
         str | None, typer.Option(help="A .npy or .csv file with one input a row, on which equality is measured.")
     ] = None,

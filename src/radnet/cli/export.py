@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidValue
-from .options import Force, Json, Quiet
+from .options import Factory, Force, Json, Quiet
 from .output import check_output, print_json
 from .progress import working
 
@@ -18,13 +18,7 @@ def export(
     source: Annotated[str, typer.Argument(metavar="IN", help="A network, or the tensors of a model (.safetensors).")],
     out: Annotated[str, typer.Argument(metavar="OUT", help="Where to write it.")],
     as_c: Annotated[bool, typer.Option("--c", help="As a C99 header that needs nothing but libm.")] = False,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="MODULE:FACTORY that makes the model whose tensors IN holds; it is imported, also from the current "
-            "folder, and so runs its code."
-        ),
-    ] = None,
+    model: Factory = None,
     name: Annotated[str, typer.Option(help="Of the C function.")] = "network",
     dtype: Annotated[str | None, typer.Option(help="float32 or float64; by default that of the network.")] = None,
     max_bytes: Annotated[int, typer.Option(help="Refuse a network with more bytes of weights.", min=1)] = 2**22,

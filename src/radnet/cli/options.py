@@ -16,3 +16,10 @@ FormulaOnly = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+Factory = Annotated[
+    str | None,
+    typer.Option(
+        help="MODULE:FACTORY that makes the model whose tensors IN holds; it is imported, also from the current "
+        "folder, and so runs its code."
+    ),
+]
