@@ -197,6 +197,21 @@ def test_numbers_are_those_of_the_network_to_the_last_bit(tmp_path):
             assert numbers == x.detach().flatten().tolist()
 
 
+@needs_a_compiler
+@pytest.mark.parametrize("kind", ["layer", "activation", "block"])
+def test_parts_that_serve_twice_are_written_twice(kind, tmp_path):
+    torch.manual_seed(0)
+    layer, rho = nn.Linear(4, 4), radnet.Squash(shift=0.2)
+    block = nn.Sequential(nn.Linear(4, 4), radnet.Squash())
+    parts = {
+        "layer": (layer, radnet.Squash(), layer),
+        "activation": (nn.Linear(4, 4), rho, nn.Linear(4, 4), rho),
+        "block": (block, block, nn.Linear(4, 1)),
+    }
+    model, x = nn.Sequential(*parts[kind]), torch.randn(9, 4)
+    torch.testing.assert_close(compiled(model, tmp_path)(x), model(x).detach(), rtol=1e-5, atol=1e-6)
+
+
 def test_activations_that_are_alike_share_a_function(tmp_path):
     net = radnet.RadNet((2, 3, 3, 3, 1), ["squash", "sigmoid", "squash"])
     export_c(net, tmp_path / "n.h")
@@ -214,6 +229,18 @@ def hooked():
     return model
 
 
+def hooked_inside(part):
+    net = radnet.RadNet((2, 3, 1), "shifted_relu")
+    getattr(net, part)[0].register_forward_hook(lambda m, x, y: 2 * y)
+    return net
+
+
+def with_its_own_forward():
+    net = radnet.RadNet((2, 3, 1))
+    net.layers[0].forward = lambda x: torch.ones(len(x), 3)
+    return net
+
+
 def with_its_own_profile():
     rho = radnet.Squash()
     rho.profile = torch.sin
@@ -223,10 +250,14 @@ def with_its_own_profile():
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
-        (lambda: nn.Sequential(nn.Linear(2, 3), nn.ReLU()), InvalidType, "^1: a ReLU has no such form"),
-        (lambda: nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 3))), InvalidType, "^0.0: a Conv2d has no such form"),
-        (lambda: nn.Sequential(Doubled(2, 3)), InvalidType, "^0: a Doubled has no such form"),
-        (hooked, InvalidType, "^0: a Linear has no such form"),
+        (lambda: nn.Sequential(nn.Linear(2, 3), nn.ReLU()), InvalidType, "^1: this ReLU is not written"),
+        (lambda: nn.Sequential(nn.Sequential(nn.Conv2d(1, 2, 3))), InvalidType, "^0.0: this Conv2d is not written"),
+        (lambda: nn.Sequential(Doubled(2, 3)), InvalidType, "^0: this Doubled is not written"),
+        (hooked, InvalidType, "^0: this Linear has hooks"),
+        (lambda: hooked_inside("layers"), InvalidType, "^RadNet: layer 1: this Linear has hooks"),
+        (lambda: hooked_inside("rescalings"), InvalidType, "^RadNet: activation 1: this ShiftedReLU has hooks; what"),
+        (with_its_own_forward, InvalidType, "^RadNet: layer 1: this Linear is not written"),
+        (lambda: radnet.RadNet((2, 3)).to("meta"), InvalidValue, "layer 1: is on the meta device"),
         (with_its_own_profile, InvalidType, "^1: this Squash"),
         (lambda: nn.Sequential(nn.Linear(2, 3), radnet.Radial(torch.tanh)), InvalidType, "^1: a Radial has a profile"),
         (lambda: nn.Sequential(nn.Linear(2, 3), radnet.Squash(dim=2)), InvalidType, "^1: this Squash lies along"),
@@ -246,7 +277,23 @@ def test_what_has_no_c_is_refused_by_name_and_nothing_is_written(make, error, ma
 
 def test_names_sizes_and_numbers_that_do_not_go(tmp_path):
     net = radnet.RadNet((2, 3, 1))
-    for name in ("int", "1st", "a-b", "", "ä", 3):
+    for name in (
+        "int",
+        "1st",
+        "a-b",
+        "",
+        "ä",
+        3,
+        "x",
+        "kept",
+        "sqrtf",
+        "fabs",
+        "NULL",
+        "size_t",
+        "exp",
+        "atanhl",
+        "isnan",
+    ):
         with pytest.raises(InvalidValue, match="a name for a function of C"):
             export_c(net, tmp_path / "n.h", name=name)
     with pytest.raises(InvalidValue, match="take 52 bytes, above max_bytes=51"):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn.utils import prune
 
 import radnet
 from radnet import files, shards
@@ -158,6 +159,51 @@ def test_activations_that_could_not_be_found_again_are_refused(rho, message, tmp
     with pytest.raises(ValueError, match=message):
         radnet.save(radnet.RadNet((1, 2, 1), rho), tmp_path / "net.safetensors")
     assert not list(tmp_path.iterdir())
+
+
+def set_on(name, function):
+    net = radnet.RadNet((2, 3, 1), "squash")
+    setattr(net.rescalings[0] if name == "profile" else net.layers[0], name, function)
+    return net
+
+
+def parametrized():
+    net = radnet.RadNet((2, 3, 1))
+    nn.utils.parametrizations.weight_norm(net.layers[0])
+    return net
+
+
+def pruned():
+    net = radnet.RadNet((2, 3, 1))
+    prune.l1_unstructured(net.layers[0], "weight", 2)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: set_on("profile", lambda r: 5 * r), r"rescalings.0 has a profile of its own, set on it"),
+        (lambda: set_on("forward", torch.relu), r"layers.0 has a forward of its own, set on it"),
+        (parametrized, r"layers.0.parametrizations.* weights that are computed"),
+        (pruned, r"layers.0.weight_mask, layers.0.weight_orig: weights that are computed"),
+    ],
+)
+def test_what_no_file_gives_back_is_not_written_over_a_good_one(make, match, tmp_path):
+    path = tmp_path / "net.safetensors"
+    good = radnet.RadNet((2, 3, 1))
+    radnet.save(good, path)
+    with pytest.raises(radnet.errors.InvalidValue, match=match):
+        radnet.save(make(), path)
+    assert torch.equal(radnet.load(path).weights[0], good.weights[0])
+
+
+@pytest.mark.parametrize(("path", "error"), [(None, TypeError), (5, TypeError), ("a\0b", ValueError), ("", ValueError)])
+def test_what_is_no_path_is_refused(path, error):
+    net = radnet.RadNet((2, 3, 1))
+    for call in (lambda: radnet.save(net, path), lambda: radnet.load(path), lambda: radnet.load_into(net, path)):
+        with pytest.raises(error, match="path was expected|no name of a file") as raised:
+            call()
+        assert isinstance(raised.value, radnet.RadNetError)
 
 
 def test_a_network_that_is_not_finite_is_not_written(tmp_path):

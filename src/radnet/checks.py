@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
@@ -89,6 +90,18 @@ def check_kind(value: object, kind: type, needs: str) -> None:
 
 
 # --- tensors that belong together
+
+
+def check_path(path: object) -> None:
+    """Whether it is the name of a file.
+
+    >>> check_path("net.safetensors")
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidType(f"a path was expected, got a {type(path).__name__}; give the name of a file")
+    text = os.fspath(path)
+    if not text or (isinstance(text, str) and "\0" in text):
+        raise InvalidValue(f"{text!r} is no name of a file; give one")
 
 
 def check_parameters(

@@ -8,6 +8,7 @@ leaves the old file or the new one.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
@@ -61,6 +62,7 @@ def save(
     gives (`radnet.training.learning`), as plain data; they are kept in the header.
     """
     check_kind(net, RadNet, "save needs a RadNet")
+    _check_plain(net)
     state = {name: value.detach() for name, value in net.state_dict().items()}
     check_finite(state)
     header = {
@@ -76,6 +78,23 @@ def save(
         write_sharded(path, state, KEY, header)
     else:
         write_atomically(path, pack(state, KEY, header))
+
+
+def _check_plain(net: RadNet) -> None:
+    """Raise if a network has what a file does not hold and `load` could not give back: functions, computed weights."""
+    for path, m in net.named_modules():
+        own = sorted({"forward", "profile", "slope"} & vars(m).keys())
+        if own:
+            raise InvalidValue(
+                f"{path or 'the network'} has a {own[0]} of its own, set on it and not in its class, which no file "
+                "holds; make it a class, or a radnet.Radial with a name"
+            )
+    odd = [name for name in net.state_dict() if not re.match(r"layers\.\d+\.(weight|bias)$|rescalings\.", name)]
+    if odd:
+        raise InvalidValue(
+            f"{some_of(odd)}: weights that are computed from others (parametrized, pruned) are not in the file of a "
+            "network; make them plain first, for example by torch.nn.utils.parametrize.remove_parametrizations"
+        )
 
 
 def load(

@@ -26,7 +26,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from .checks import is_whole
+from .checks import check_path, is_whole
 from .errors import LONGEST_MESSAGE, InvalidValue, MissingFile, NotEnoughMemory, RadNetError, printable
 
 #: bytes of JSON, also of the header of a safetensors file, and how deep it may be nested
@@ -60,6 +60,7 @@ def check_initialised(model: nn.Module) -> None:
 
 def regular_file(path: str | os.PathLike[str]) -> Path:
     """The path, if there is an ordinary file."""
+    check_path(path)
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from .checks import check_path
 from .errors import InvalidValue, MissingFile, NotWritten, RadNetError
 
 try:
@@ -126,6 +127,7 @@ def _opened(lock: Path) -> int:
 
 def _target(path: str | os.PathLike[str]) -> Path:
     """Where a write goes: links followed."""
+    check_path(path)
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise MissingFile(f"{path}: there is no folder {target.parent}")

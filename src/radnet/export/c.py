@@ -27,9 +27,15 @@ from .plan import AddKept, Affine, Keep, Plan, Rescaling, plan_of
 #: bytes of weights that are written unless somebody asks for more: compilers take their time for them
 MOST_BYTES = 2**22
 _TYPES = {torch.float32: "float", torch.float64: "double"}
-_KEYWORDS = re.compile(
-    "auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|main|register|"
-    "restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while"
+#: names that C, its headers or the functions themselves have already
+_TAKEN = re.compile(
+    r"auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|inline|int|long|main|register|"
+    r"restrict|return|short|signed|sizeof|static|struct|switch|typedef|union|unsigned|void|volatile|while|"
+    r"\w|kept|rows|[A-Z][A-Z0-9_]*|\w+_t|"
+    r"(a?(cos|sin|tan)h?|atan2|exp|exp2|expm1|frexp|ilogb|ldexp|log|log10|log1p|log2|logb|modf|scalbl?n|cbrt|fabs|hypot|pow|"
+    r"sqrt|erfc?|[lt]gamma|ceil|floor|nearbyint|l?l?rint|l?l?round|trunc|fmod|remainder|remquo|copysign|nan|nextafter|"
+    r"nexttoward|fdim|fmax|fmin|fma)[fl]?|(is|fp)\w+|signbit|gamma|j[01n]|y[01n]|signgam|asm|typeof",
+    re.ASCII,
 )
 
 
@@ -78,8 +84,8 @@ def export_c(
     ...     export_c(small, os.path.join(folder, "network.h"))
     120
     """
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w{0,40}", name, re.ASCII) or _KEYWORDS.fullmatch(name):
-        raise InvalidValue(f"name {name!r}: expected a name for a function of C, for example network")
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w{0,40}", name, re.ASCII) or _TAKEN.fullmatch(name):
+        raise InvalidValue(f"name {name!r}: expected a name for a function of C that C has not itself, such as network")
     most = check_positive("max_bytes", max_bytes)
     plan = plan_of(model, dtype)
     size = plan.parameters * torch.finfo(plan.dtype).bits // 8

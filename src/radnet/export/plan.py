@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..activations import Identity, RadialActivation
+from ..compression.reasons import Why
 from ..compression.replacements import FoldedBatchNorm
 from ..compression.trust import has_hooks, stands_for, why_not
 from ..errors import InvalidType, InvalidValue
@@ -124,11 +125,11 @@ class _Walk:
     def steps(self, m: nn.Module, path: str) -> Iterator[Step]:
         where = path or type(m).__name__
         if isinstance(m, RadNet) and stands_for(m, RadNet):
-            for i, (W, b, rho) in enumerate(zip(m.weights, m.biases, m.activations, strict=True)):
-                yield self._affine(f"{where}: layer {i + 1}", W, b)
-                yield from self._rescaling(f"{where}: activation {i + 1}", rho)
-        elif self._is(m, nn.Sequential):
-            for name, part in m.named_children():
+            for i, (layer, rho) in enumerate(zip(m.layers, m.activations, strict=True), start=1):
+                yield from self.steps(layer, f"{where}: layer {i}")
+                yield from self._rescaling(f"{where}: activation {i}", rho)
+        elif isinstance(m, nn.Sequential) and self._is(m, nn.Sequential):
+            for name, part in _parts(m):
                 yield from self.steps(part, f"{path}.{name}" if path else name)
         elif self._is(m, ResidualRadialMLP):
             yield from self._residual(m, path)
@@ -137,9 +138,10 @@ class _Walk:
         elif isinstance(m, RadialActivation):
             yield from self._rescaling(where, m)
         elif not self._does_nothing(m):
+            why = "has hooks" if has_hooks(m) else "is not written"
             raise InvalidType(
-                f"{where}: a {type(m).__name__} has no such form; networks of linear layers and radial activations, "
-                "in a row or as a ResidualRadialMLP, have"
+                f"{where}: this {type(m).__name__} {why}; what is: linear layers and radial activations as their "
+                "classes have them, in a row or in a ResidualRadialMLP"
             )
 
     @staticmethod
@@ -156,9 +158,9 @@ class _Walk:
 
     def _residual(self, m: nn.Module, path: str) -> Iterator[Step]:
         within = f"{path}." if path else ""
-        parts = dict(m.named_children())
+        parts = dict(_parts(m))
         yield from self.steps(parts["stem"], f"{within}stem")
-        for name, block in parts["blocks"].named_children():
+        for name, block in _parts(parts["blocks"]):
             yield self._on(Keep())
             yield from self.steps(block, f"{within}blocks.{name}")
             yield self._on(AddKept())
@@ -173,6 +175,8 @@ class _Walk:
         if self.widths and self.widths[-1] != into:
             raise InvalidValue(f"{where}: reads {into} entries, but {self.widths[-1]} arrive")
         self.widths = [*(self.widths or [into]), out]
+        if W.is_meta:
+            raise InvalidValue(f"{where}: is on the meta device, where there are no numbers; load its weights first")
         W, b = (None if x is None else x.detach().to("cpu", self.dtype) for x in (W, b))  # type: ignore[assignment]
         for x in (W, b):
             if x is not None and not bool(x.isfinite().all()):
@@ -182,8 +186,9 @@ class _Walk:
     def _rescaling(self, where: str, rho: RadialActivation) -> Iterator[Rescaling]:
         cause = why_not(rho, type(rho)) if isinstance(rho, RadialActivation) else None
         if cause is not None or rho.dim not in (-1, 1):
-            why = f"lies along axis {rho.dim}" if cause is None else str(cause)
-            raise InvalidType(f"{where}: this {type(rho).__name__} {why}; what it does to a row is not known")
+            who = f"this {type(rho).__name__}"
+            why = f"{who} lies along axis {rho.dim}" if cause is None else str(Why(cause.reason, who, cause.detail))
+            raise InvalidType(f"{where}: {why}; what it does to a row is not known")
         if type(rho) is Identity and rho.shift is None:
             return
         if not self.widths:
@@ -192,6 +197,11 @@ class _Walk:
         t = 0.0 if rho.shift is None else float(rho.shift.detach())
         sizes = (n,) if rho.blocks is None else tuple(block_sizes(rho.blocks, n))
         yield self._on(Rescaling(where, rho, sizes, t, _floor(rho, t, self.dtype)))  # type: ignore[misc]
+
+
+def _parts(m: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The parts in their order, also those that serve twice, which `named_children` gives once."""
+    return ((name, part) for name, part in m._modules.items() if part is not None)
 
 
 def _floor(rho: RadialActivation, t: float, dtype: torch.dtype) -> float:

@@ -32,13 +32,23 @@ def batches_of(data: Pair | Iterable[Pair], model: nn.Module) -> Iterable[Pair]:
     """The batches of every epoch: two tensors or arrays are one, which is converted once."""
     if isinstance(data, tuple) and _is_pair(data):
         return [_as_tensors(data, model)]
+    if not isinstance(data, Iterable):
+        raise InvalidType(
+            f"data is a {type(data).__name__}; expected a pair (inputs, targets), or batches of such pairs"
+        )
     return cast("Iterable[Pair]", data)
 
 
 def tensors_of(batches: Iterable[Pair], model: nn.Module) -> Iterator[Batch]:
     """The batches as tensors; what is neither tensor nor array is left to the model and the loss."""
     for batch in batches:
-        yield _as_tensors(batch, model) if _is_pair(batch) else cast("Batch", batch)
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise InvalidType(
+                f"a batch is a {type(batch).__name__}; expected pairs of inputs and targets, or one pair as a tuple"
+            )
+        pair = _as_tensors(batch, model) if _is_pair(batch) else cast("Batch", batch)
+        if not isinstance(pair[0], Tensor) or pair[0].ndim == 0 or len(pair[0]):
+            yield pair
 
 
 def _is_pair(data: object) -> TypeGuard[Pair]:
@@ -57,12 +67,21 @@ def _as_tensors(pair: Pair, model: nn.Module) -> Batch:
         copied = torch.from_numpy(np.array(part, order="C"))
         return copied.to(like.device, like.dtype if copied.is_floating_point() else copied.dtype)
 
-    return tensor(pair[0]), tensor(pair[1])
+    x, y = tensor(pair[0]), tensor(pair[1])
+    if x.ndim and y.ndim and len(x) != len(y):
+        raise InvalidValue(f"{len(x):,} rows of inputs and {len(y):,} of targets; give a target for each row")
+    return x, y
 
 
 def check_shapes(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
     """Refuse N targets in a row beside N outputs in a column, and the reverse: all would be compared with all."""
     a, b = (tuple(getattr(part, "shape", ())) for part in (outputs, targets))
+    if (
+        a != b
+        and (loss in _ENTRY_BY_ENTRY or type(loss) in _ENTRY_BY_ENTRY)
+        and sorted((a, b)) != _row_and_column(a, b)
+    ):
+        raise InvalidValue(f"the outputs have shape {a}, the targets {b}; this loss compares entry by entry")
     n = max(*a, *b, 0)
     if n < 2 or {a, b} != {(n,), (n, 1)} or _row_by_row(loss, outputs, targets):
         return
@@ -71,6 +90,36 @@ def check_shapes(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
         f"the outputs have shape {a}, the targets {b}: the loss would compare each output with all targets; "
         f"give fit targets of shape {a}, for example {how}"
     )
+
+
+#: losses of torch that compare each entry with one, and would make entries where there are too few
+_ENTRY_BY_ENTRY = (
+    *(nn.functional.mse_loss, nn.functional.l1_loss, nn.functional.smooth_l1_loss, nn.functional.huber_loss),
+    *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss),
+)
+
+
+def _row_and_column(a: tuple[int, ...], b: tuple[int, ...]) -> list[tuple[int, ...]]:
+    n = max(*a, *b, 0)
+    return sorted([(n,), (n, 1)])
+
+
+def check_is_loss(loss: object) -> None:
+    """Whether it can be called with outputs and targets."""
+    if isinstance(loss, type) or not callable(loss):
+        what = (
+            f"the class {loss.__name__}; did you mean {loss.__name__}()?" if isinstance(loss, type) else "not callable"
+        )
+        raise InvalidType(f"the loss is {what}")
+
+
+def check_loss(value: object) -> None:
+    """Whether a loss is one number that can be made smaller."""
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise InvalidType(f"the loss gave {got}; expected one number as a tensor, such as nn.MSELoss() gives")
+    if not value.requires_grad:
+        raise InvalidValue("the loss has no gradient: are all parameters frozen, or is something detached on the way?")
 
 
 def _row_by_row(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:

@@ -191,19 +191,14 @@ def learn(
         For weights, batches and the rows that are held out.
     progress : bool, optional
     """
-    if not 0 <= held_out < 1:
-        raise InvalidValue(f"held_out={held_out!r}: expected a share of the rows, at least 0 and below 1")
     if rate is not None and not 0 < rate < math.inf:
         raise InvalidValue(f"rate={rate!r}: expected a number above 0")
     widths = (len(columns.inputs), *hidden, columns.outputs)
     _check_size(widths)
     generator = torch.Generator().manual_seed(seed)
     x, y = _numbers(table, columns.inputs), _targets(table, columns)
-    order = torch.randperm(len(x), generator=generator)
-    aside = round(held_out * len(x)) if len(x) >= FEW else 0
-    if aside == len(x):
-        raise InvalidValue(f"held_out={held_out!r}: of {len(x):,} rows that leaves none to train on")
-    inside, outside = order[aside:], order[:aside]
+    inside, outside = _divided(len(x), held_out, generator)
+    aside = len(outside)
     scale_x = _Scale.of(x[inside])
     scale_y = _Scale.of(y[inside]) if columns.classes is None else _Scale.none(columns.outputs)
     net = RadNet(widths, activation, generator=generator)
@@ -242,6 +237,17 @@ def learn(
         baseline = score(constant.expand(len(judged), -1))
     rows = scale_x(x).float()
     return Learned(network, columns, result, found, ours, baseline, len(inside), aside, net, rows, folded)
+
+
+def _divided(count: int, held_out: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The rows to train on and the rows that are held out, by chance; none of few."""
+    if not 0 <= held_out < 1:
+        raise InvalidValue(f"held_out={held_out!r}: expected a share of the rows, at least 0 and below 1")
+    order = torch.randperm(count, generator=generator)
+    aside = round(held_out * count) if count >= FEW else 0
+    if aside == count:
+        raise InvalidValue(f"held_out={held_out!r}: of {count:,} rows that leaves none to train on")
+    return order[aside:], order[:aside]
 
 
 def _rate(net: RadNet, data: Batch | DataLoader[tuple[Tensor, ...]], loss: Loss) -> float:

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ..checks import check_count, check_kind
-from ..errors import Diverged, InvalidValue
+from ..checks import check_count, check_kind, check_number, check_path
+from ..errors import Diverged, InvalidType, InvalidValue
 from ..network import RadNet
 from .bar import bar
-from .batches import Loss, Pair, batches_of, check_shapes, generator_of, tensors_of
+from .batches import Loss, Pair, batches_of, check_is_loss, check_loss, check_shapes, generator_of, tensors_of
 from .checkpoints import Progress
 from .keeping import Due, Keeper
 from .losses import is_mse, mse_in_one_pass
@@ -101,11 +101,14 @@ def fit(
     True
     """
     _check_arguments(model, epochs, optimizer, every, every_seconds)
+    _check_others(loss, target, max_seconds, checkpoint)
     _check_patience(patience, validation is not None)
     world = World.current()
     keeper = Keeper(checkpoint, model, optimizer, scheduler, generator_of(data), writes=world.rank == 0)
     batches = batches_of(data, model)
     held_out = None if validation is None else Validation(model, validation, loss, patience)
+    if held_out is not None:
+        held_out.check()
     with keeper.at_work():
         done = keeper.resume(validates=held_out is not None)
         forward = world.wrap(model)
@@ -117,10 +120,9 @@ def fit(
                 value = _epoch(forward, model, batches, optimizer, loss, world, done.epoch + 1)
                 done.rates.append(float(optimizer.param_groups[0]["lr"]))
                 done.losses.append(value)
-                if scheduler is not None:
-                    scheduler.step()
                 if held_out is not None:
                     value = held_out.measure(done)
+                _next_rate(scheduler, value)
                 tick(value)
                 reason = _reason(done, target, held_out)
                 if (
@@ -161,7 +163,7 @@ def _epoch(
         optimizer.step()
         total, rows = total + number * len(x), rows + len(x)
     if rows == 0:
-        raise InvalidValue(f"epoch {epoch}: the data gave no rows; is the loader empty?")
+        raise InvalidValue(f"epoch {epoch}: the data gave no rows; is it empty, or a generator, which gives them once?")
     return total / rows
 
 
@@ -172,7 +174,10 @@ def _loss(forward: nn.Module, x: Tensor, y: Tensor, loss: Loss, *, check: bool) 
     outputs = forward(x)
     if check:
         check_shapes(loss, outputs, y)
-    return loss(outputs, y)
+    value = loss(outputs, y)
+    if check:
+        check_loss(value)
+    return value
 
 
 @torch.no_grad()
@@ -195,6 +200,27 @@ def _reason(done: Progress, target: float | None, held_out: Validation | None) -
     return "patience" if held_out is not None and held_out.has_given_up(done) else "epochs"
 
 
+def _next_rate(scheduler: Scheduler | None, value: float) -> None:
+    """One step of the scheduler, which may want to know the loss."""
+    if scheduler is None:
+        return
+    told = (value,) if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau) else ()
+    try:
+        scheduler.step(*told)
+    except (ValueError, TypeError) as error:
+        raise InvalidValue(f"the scheduler {type(scheduler).__name__} refuses to go on: {error}") from error
+
+
+def _check_others(loss: Loss, target: float | None, max_seconds: float | None, checkpoint: object) -> None:
+    check_is_loss(loss)
+    if checkpoint is not None:
+        check_path(checkpoint)
+    if target is not None:
+        check_number("target", target)
+    if max_seconds is not None and not check_number("max_seconds", max_seconds) >= 0:
+        raise InvalidValue(f"max_seconds={max_seconds!r}: must be at least 0")
+
+
 def _check_patience(patience: int | None, validates: bool) -> None:
     if patience is None:
         return
@@ -210,6 +236,8 @@ def _check_arguments(
 ) -> None:
     check_kind(model, nn.Module, "fit needs a module")
     check_kind(optimizer, Optimizer, "fit needs a torch optimizer")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidType("LBFGS evaluates the loss several times a step, which fit does not do; use Adam or SGD")
     check_count("epochs", epochs)
     for name, value in (("every", every), ("every_seconds", every_seconds)):
         if value is not None and not value > 0:

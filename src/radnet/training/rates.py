@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..checks import check_count, check_kind, check_number
-from ..errors import InvalidValue
-from .batches import Batch, Loss, Pair, batches_of, check_shapes, tensors_of
+from ..errors import InvalidType, InvalidValue
+from .batches import Batch, Loss, Pair, batches_of, check_is_loss, check_loss, check_shapes, tensors_of
 from .checkpoints import cuda_devices
 
 #: the run ends when the loss is so many times its smallest
@@ -91,6 +91,11 @@ def find_rate(
     True
     """
     check_kind(model, nn.Module, "find_rate needs a module")
+    if not callable(optimizer) or optimizer is torch.optim.LBFGS:
+        raise InvalidType(
+            "find_rate needs a class of torch.optim that steps without a closure, such as torch.optim.Adam"
+        )
+    check_is_loss(loss)
     check_count("steps", steps)
     if steps < 2 or not 0 < check_number("low", low) < check_number("high", high):
         raise InvalidValue(f"low={low!r}, high={high!r}, steps={steps!r}: needs 0 < low < high, and at least 2 steps")
@@ -125,6 +130,8 @@ def _sweep(
         if k == 0:
             check_shapes(loss, outputs, y)
         value: Tensor = loss(outputs, y)
+        if k == 0:
+            check_loss(value)
         number = float(value.detach())
         if not math.isfinite(number) or (losses and number > _TOO_MUCH * min(_smoothed(losses))):
             break

@@ -31,6 +31,13 @@ class Validation:
         self.model, self.loss, self.patience = model, loss, patience
         self.batches = batches_of(data, model)
 
+    def check(self) -> None:
+        """Refuse data that does not fit the model before anything is trained; batches of a loader are left alone."""
+        if isinstance(self.batches, list) and self.batches:
+            with torch.no_grad(), _evaluating(self.model):
+                for x, y in tensors_of(self.batches[:1], self.model):
+                    check_shapes(self.loss, self.model(x), y)
+
     def measure(self, progress: Progress) -> float:
         """The loss after an epoch; it is noted, and so are the weights if none were better."""
         value = self._value(progress.epoch)
@@ -55,9 +62,12 @@ class Validation:
                     check_shapes(self.loss, outputs, y)
                 total, rows = total + float(self.loss(outputs, y)) * len(x), rows + len(x)
         if rows == 0:
-            raise InvalidValue("the validation data gave no rows; is the loader empty?")
+            raise InvalidValue("the validation data gave no rows; is it empty, or a generator, which gives them once?")
         if not math.isfinite(total):
-            raise Diverged(f"epoch {epoch}: the loss on the validation data is {total}; lower the learning rate")
+            raise Diverged(
+                f"epoch {epoch}: the loss on the validation data is {total}; lower the learning rate, or look for "
+                "numbers in it that are not finite"
+            )
         return total / rows
 
 
