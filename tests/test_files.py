@@ -1,6 +1,7 @@
 """Files: what goes in comes out, what is damaged is refused with a reason, a crash loses nothing."""
 
 import contextlib
+import copy
 import json
 import os
 import pickle
@@ -77,6 +78,7 @@ def random_network(seed):
     output = rng.choice([radnet.Identity(), activation()])
     net = radnet.RadNet(widths, hidden, output=output, bias=rng.random() < 0.7, generator=generator, dtype=dtype)
     for p in net.parameters():
+        p.requires_grad_(rng.random() < 0.8)
         if p.ndim == 0:
             nn.init.constant_(p, rng.uniform(-1, 1))
     return net, rng
@@ -96,13 +98,27 @@ def test_random_networks_and_their_small_ones_come_back_to_the_last_bit(tmp_path
         again = radnet.load(path)
         assert (again.widths, again.has_bias, again.training) == (net.widths, net.has_bias, False), seed
         assert [repr(a) for a in again.activations] == [repr(a) for a in net.activations], seed
-        assert [type(x) for _, x in again.named_parameters()] == [type(x) for _, x in net.named_parameters()], seed
+        flags = [{name: p.requires_grad for name, p in one.named_parameters()} for one in (again, net)]
+        assert flags[0] == flags[1], seed
+        fresh = copy.deepcopy(net).requires_grad_(True)
+        with torch.no_grad():
+            for p in fresh.parameters():
+                p.zero_()
+        radnet.load_into(fresh, path)
+        assert all(torch.equal(x, net.state_dict()[name]) for name, x in fresh.state_dict().items()), seed
         before, after = net.state_dict(), again.state_dict()
         assert before.keys() == after.keys()
         assert all(x.dtype == after[name].dtype and torch.equal(x, after[name]) for name, x in before.items()), seed
         x = torch.randn(7, net.widths[0], generator=torch.Generator().manual_seed(seed)).to(net.weights[0].dtype)
         assert torch.equal(again(x), net(x)), seed
     evidence("round trips of RadNets", networks=number, compressed=smaller)
+
+
+@pytest.mark.parametrize("frozen", [3, ["layers.7.weight"], [["layers.0.weight"]], "layers.0.weight"])
+def test_a_header_that_says_nonsense_about_what_is_frozen_is_refused(frozen, tmp_path):
+    write(tmp_path / "net.safetensors", tensors(), frozen=frozen)
+    with pytest.raises(radnet.errors.InvalidValue, match="the header is damaged: what it says is frozen"):
+        radnet.load(tmp_path / "net.safetensors")
 
 
 def test_a_single_entry_of_any_stride_is_written(tmp_path):

@@ -74,6 +74,9 @@ def save(
         **({} if certificate is None else {"certificate": dict(certificate)}),
         **({} if columns is None else {"columns": dict(columns)}),
     }
+    frozen = [name for name, p in net.named_parameters() if not p.requires_grad]
+    if frozen:
+        header["frozen"] = frozen
     if is_index(path):
         write_sharded(path, state, KEY, header)
     else:
@@ -121,7 +124,17 @@ def load(
         _check_names(own, state, path)
         for name, value in own.items():  # torch's load_state_dict takes a time that grows with the square of the depth
             value.copy_(state[name])
+        freeze(net, header, path)
         return net.to(device).eval()
+
+
+def freeze(net: RadNet, header: Mapping[str, object], path: str | os.PathLike[str]) -> None:
+    """The parameters that were not trained when a file was written are not trained now."""
+    said, parameters = header.get("frozen", []), dict(net.named_parameters())
+    if not isinstance(said, list) or not all(isinstance(name, str) and name in parameters for name in said):
+        raise InvalidValue(f"{path}: the header is damaged: what it says is frozen are no parameters of the network")
+    for name in said:
+        parameters[name].requires_grad_(False)
 
 
 def _read(path: str | os.PathLike[str]) -> TensorFile:
@@ -140,18 +153,30 @@ def load_into(model: nn.Module, path: str | os.PathLike[str]) -> None:
     check_initialised(model)
     with reading(path):
         own = model.state_dict()
-        with open_tensors(path) as file:
-            names = set(file.keys())
-            for problem, missing in (("the file lacks", set(own) - names), ("the model lacks", names - set(own))):
-                if missing:
-                    raise InvalidValue(f"{path}: {problem} {some_of(missing)}")
-            found = layouts(file, path)
-            for name, value in own.items():
-                check_layout(found[name], value, f"{path}: {name}")
-            state = read_tensors(file, path)
+        if is_index(path):
+            state = _read(path).tensors
+            _check_filled(own, state, path)
+        else:
+            with open_tensors(path) as file:
+                _check_filled(own, layouts(file, path), path)
+                state = read_tensors(file, path)
         for name, value in own.items():
             check_fits(state[name], value, f"{path}: {name}")
         model.load_state_dict(state)
+
+
+def _check_filled(
+    own: Mapping[str, Tensor], found: Mapping[str, Tensor | Layout], path: str | os.PathLike[str]
+) -> None:
+    """Whether the tensors of a file are those of a model, as far as names and shapes tell."""
+    for problem, missing in (
+        ("the file lacks", own.keys() - found.keys()),
+        ("the model lacks", found.keys() - own.keys()),
+    ):
+        if missing:
+            raise InvalidValue(f"{path}: {problem} {some_of(missing)}")
+    for name, value in own.items():
+        check_layout(found[name], value, f"{path}: {name}")
 
 
 def header_of(path: str | os.PathLike[str], key: str) -> Header:

@@ -22,7 +22,7 @@ from .compression.judging.certificate import Certificate
 from .compression.judging.jumps import near_jump, norms_of, rows_of
 from .compression.judging.variations import other_inputs
 from .errors import InvalidValue
-from .files import FORMAT, KEY, NOT_OURS, check_announced, check_finite, rebuild, save
+from .files import FORMAT, KEY, NOT_OURS, check_announced, check_finite, freeze, rebuild, save
 from .linalg import ROWS_AT_ONCE, matmul64
 from .measuring import DRAWS, TIMES_CONDITIONING, ULPS, gap_by_rows, nudged
 from .network import RadNet
@@ -124,6 +124,7 @@ def compress_file(
             None if reduced.biases[0] is None else [b.to(dtype) for b in reduced.biases if b is not None],
             rhos,
         ).eval()
+        freeze(network, header, source)
         certificate = _certified(chain, reduced, network, x, generator)
     if not certificate.lossless:
         why = "; ".join(certificate.failures) or certificate.verdict
