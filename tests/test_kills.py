@@ -105,6 +105,9 @@ def test_a_killed_write_of_several_files_leaves_the_old_index_or_the_new_one(tmp
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(options, tmp_path, count, evidence):
     """The same history, the same bits, never a broken checkpoint; with dropout and a loader that shuffles too."""
 
+    if options and count(0, 1) == 0:
+        pytest.skip("at full counts only")
+
     def command(name):
         return [sys.executable, str(RUN), str(tmp_path / name), str(tmp_path / f"{name}.json"), *options]
 

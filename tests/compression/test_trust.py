@@ -67,8 +67,14 @@ def judge(case):
 # --- the cases
 
 
+#: loops that take many seconds to be unrolled; others like them are quicker
+SLOW = ("recursion_over_halves", "as_many_blocks_as_steps", "recurrence_over_a_list")
+
+
 @pytest.mark.parametrize("case", cases("shapes"), ids=str)
-def test_it_is_the_same_function_at_shapes_and_arguments_that_were_not_shown(case):
+def test_it_is_the_same_function_at_shapes_and_arguments_that_were_not_shown(case, count):
+    if str(case) in SLOW and count(0, 1) == 0:
+        pytest.skip("at full counts only")
     judge(case)
 
 
