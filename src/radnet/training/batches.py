@@ -74,22 +74,22 @@ def _as_tensors(pair: Pair, model: nn.Module) -> Batch:
 
 
 def check_shapes(loss: Loss, outputs: Tensor, targets: Tensor) -> None:
-    """Refuse N targets in a row beside N outputs in a column, and the reverse: all would be compared with all."""
+    """Refuse N targets in a row beside N outputs in a column, and the reverse: all would be compared with all.
+
+    With a loss that compares entry by entry, all other shapes that are not the same are refused, too.
+    """
     a, b = (tuple(getattr(part, "shape", ())) for part in (outputs, targets))
-    if (
-        a != b
-        and (loss in _ENTRY_BY_ENTRY or type(loss) in _ENTRY_BY_ENTRY)
-        and sorted((a, b)) != _row_and_column(a, b)
-    ):
-        raise InvalidValue(f"the outputs have shape {a}, the targets {b}; this loss compares entry by entry")
     n = max(*a, *b, 0)
-    if n < 2 or {a, b} != {(n,), (n, 1)} or _row_by_row(loss, outputs, targets):
-        return
-    how = "targets.unsqueeze(1)" if len(a) == 2 else "targets.squeeze(1)"
-    raise InvalidValue(
-        f"the outputs have shape {a}, the targets {b}: the loss would compare each output with all targets; "
-        f"give fit targets of shape {a}, for example {how}"
-    )
+    if {a, b} == {(n,), (n, 1)}:
+        if n < 2 or _row_by_row(loss, outputs, targets):
+            return
+        how = "targets.unsqueeze(1)" if len(a) == 2 else "targets.squeeze(1)"
+        raise InvalidValue(
+            f"the outputs have shape {a}, the targets {b}: the loss would compare each output with all targets; "
+            f"give fit targets of shape {a}, for example {how}"
+        )
+    if a != b and (loss in _ENTRY_BY_ENTRY or type(loss) in _ENTRY_BY_ENTRY):
+        raise InvalidValue(f"the outputs have shape {a}, the targets {b}; this loss compares entry by entry")
 
 
 #: losses of torch that compare each entry with one, and would make entries where there are too few
@@ -97,11 +97,6 @@ _ENTRY_BY_ENTRY = (
     *(nn.functional.mse_loss, nn.functional.l1_loss, nn.functional.smooth_l1_loss, nn.functional.huber_loss),
     *(nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss),
 )
-
-
-def _row_and_column(a: tuple[int, ...], b: tuple[int, ...]) -> list[tuple[int, ...]]:
-    n = max(*a, *b, 0)
-    return sorted([(n,), (n, 1)])
 
 
 def check_is_loss(loss: object) -> None:
