@@ -1,6 +1,7 @@
 """From file to file: the network that `compress` gives, to the bit, without the wide one in memory; files in pieces."""
 
 import json
+import weakref
 
 import pytest
 import torch
@@ -46,17 +47,33 @@ def test_the_small_network_is_that_of_compress_to_the_bit(k, name, tmp_path, mon
 
 def test_a_network_that_is_another_function_is_not_written(tmp_path, monkeypatch):
     radnet.save(radnet.RadNet((2, 64, 64, 1), "squash"), tmp_path / "wide.safetensors")
-    right = streaming.qr_compress
+    right = streaming.reduced_layers
 
     def wrong(weights, biases):
-        reduced = right(weights, biases)
-        reduced.weights[1][0, 0] += 1e-7
-        return reduced
+        for i, (W, b, Q) in enumerate(right(weights, biases)):
+            W[0, 0] += 1e-7 if i == 1 else 0.0
+            yield W, b, Q
 
-    monkeypatch.setattr(streaming, "qr_compress", wrong)
+    monkeypatch.setattr(streaming, "reduced_layers", wrong)
     with pytest.raises(InvalidValue, match=r"not give the same outputs \(row .* differs by .*; nothing was written"):
         compress_file(tmp_path / "wide.safetensors", tmp_path / "small.safetensors")
     assert not (tmp_path / "small.safetensors").exists()
+
+
+def test_old_bases_are_not_held(tmp_path, monkeypatch):
+    radnet.save(radnet.RadNet((2, 64, 64, 64, 1), "squash"), tmp_path / "wide.safetensors")
+    right, bases = streaming.reduced_layers, []
+
+    def watched(weights, biases):
+        for W, b, Q in right(weights, biases):
+            assert all(basis() is None for basis in bases[:-1])  # the last one is with who asked
+            bases.extend([] if Q is None else [weakref.ref(Q)])
+            yield W, b, Q
+            del Q
+
+    monkeypatch.setattr(streaming, "reduced_layers", watched)
+    compress_file(tmp_path / "wide.safetensors", tmp_path / "small.safetensors")
+    assert len(bases) == 3
 
 
 def test_rows_that_rounding_alone_moves_are_excused_and_no_others(tmp_path):

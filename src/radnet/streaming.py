@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .activations import RadialActivation
 from .compression.arguments import CERTIFICATE_ROWS
-from .compression.chain import ReducedChain, qr_compress
+from .compression.chain import ReducedChain, reduced_layers
 from .compression.judging.certificate import Certificate
 from .compression.judging.jumps import near_jump, norms_of, rows_of
 from .compression.judging.variations import other_inputs
@@ -117,7 +117,8 @@ def compress_file(
         rhos = chain.activations()
         generator = torch.Generator().manual_seed(0)
         x = chain.rows(generator) if inputs is None else inputs
-        reduced = qr_compress(chain.weights, chain.biases)
+        layers = [(W, b) for W, b, _ in reduced_layers(chain.weights, chain.biases)]
+        reduced = ReducedChain([W for W, _ in layers], [b for _, b in layers], [])  # the bases are not kept
         dtype = chain.weights[0].dtype
         network = RadNet.from_parameters(
             [W.to(dtype) for W in reduced.weights],

@@ -8,7 +8,7 @@ there (A_i = Q_i R_i with R_i = Q_i^T A_i), so it is the identity and R_i is A_i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -61,24 +61,29 @@ def qr_compress(weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> R
     >>> qr_compress([torch.ones(512, 900), torch.ones(1, 512)], [None, None]).bases
     [None]
     """
-    reduced = ReducedChain([], [], [])
+    layers = list(reduced_layers(weights, biases))
+    return ReducedChain([W for W, _, _ in layers], [b for _, b, _ in layers], [Q for _, _, Q in layers[:-1]])
+
+
+def reduced_layers(
+    weights: Sequence[Tensor], biases: Sequence[Tensor | None]
+) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
+    """Algorithm 1 one layer at a time: W_i^red, b_i^red and ``Q_i inc_i``; None for a Q_i that is the identity.
+
+    No layer and no basis is kept longer than it is needed; the last layer has no basis.
+    """
     W, b = weights[0].detach().double(), _double(biases[0])  # l. 2: A_1 = [b_1 W_1]
     for i in range(1, len(weights)):  # l. 3
         if WIDE <= W.shape[0] <= W.shape[1] + (b is not None):  # the width stays, and Q = 1 is as good as any
-            reduced.bases.append(None)
-            reduced.biases.append(b)
-            reduced.weights.append(W)
+            yield W, b, None
             W, b = weights[i].detach().double(), _double(biases[i])
             continue
         Q, R = _decomposed(_merge(b, W))  # l. 4: A_i = Q_i inc_i R_i
-        reduced.bases.append(Q)  # l. 5
-        b_red, W_red = _split(R, bias=b is not None)
-        reduced.biases.append(b_red)  # l. 6
-        reduced.weights.append(W_red)  # l. 7
+        b, W = _split(R, bias=b is not None)
+        yield W, b, Q  # l. 5 to 7
         W, b = matmul64(weights[i].detach(), Q), _double(biases[i])  # l. 8: A_{i+1} = [b_{i+1} W_{i+1} Q_i inc_i]
-    reduced.biases.append(b)  # l. 9
-    reduced.weights.append(W)  # l. 10
-    return reduced
+        del Q
+    yield W, b, None  # l. 9, 10
 
 
 def _decomposed(A: Float[Tensor, "n m"]) -> QR:
