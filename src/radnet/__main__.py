@@ -5,10 +5,13 @@ there; nothing is under way then that a later start would miss. Everywhere else 
 for SIGTERM too: files that are half written are removed, and processes that were started end.
 """
 
+import atexit
+import contextlib
 import os
 import signal
 import sys
 from types import FrameType
+from typing import NoReturn
 
 #: what ends a command, and what a shell expects of one that was ended so: 130, 143
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -47,5 +50,19 @@ def main() -> int:
     return code if _Ending.code is None else _Ending.code
 
 
+def _leave(code: int) -> NoReturn:
+    """End the process as Python does, but with this code.
+
+    After an interrupt inside an ``exec`` of text (dataclasses and named tuples are made so) ``python -m`` ends with
+    SIGINT whatever is returned, even if the interrupt was caught and was a SIGTERM.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.exit(code) if _Ending.code is None else _leave(code)

@@ -123,6 +123,19 @@ def test_an_end_at_any_moment_is_silent_and_leaves_nothing_behind(name, number, 
         assert codes.count(128 + number) > 2
 
 
+def test_an_interrupt_inside_text_that_is_executed_ends_with_the_code_of_its_signal(tmp_path):
+    """Python itself would say SIGINT there, in a module that is run by ``python -m``."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, types\n"
+        "text = 'import os, signal; os.kill(os.getpid(), signal.SIGTERM); [0 for _ in range(10**7)]'\n"
+        "sys.modules['radnet.cli'] = types.SimpleNamespace(main=lambda: exec(text))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "radnet", "inspect", "1,2,1"]
+    end = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (end.returncode, end.stderr) == (143, "")
+
+
 ANSWERING = {
     "help": ["--help"],
     "inspect": ["inspect", "1,8,16,8,1"],
