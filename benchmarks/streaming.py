@@ -67,6 +67,7 @@ def main() -> int:
         alone = [sys.executable, __file__, "--measure", str(wide), str(small)]
         seen = json.loads(subprocess.run(alone, check=True, capture_output=True, text=True).stdout)
         found, lossless = radnet.load(small), seen["lossless"]
+        assert isinstance(found, radnet.RadNet)
         same = all(torch.equal(a, b) for a, b in zip(found.parameters(), wanted.parameters(), strict=True))
     largest = 8192 * 8192 * 8
     ratio = seen["extra"] / largest

@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from .descent import InterpolatingSpace as InterpolatingSpace
     from .descent import ProjectedOptimizer as ProjectedOptimizer
     from .errors import RadNetError as RadNetError
+    from .export import export_onnx as export_onnx
     from .network import RadNet as RadNet
     from .network import widen as widen
     from .saving import load as load
@@ -81,7 +82,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "ensembles": (),
     "errors": ("RadNetError",),
     "experiments": (),
-    "export": (),
+    "export": ("export_onnx",),
     "expressions": (),
     "files": (),
     "initialization": (),

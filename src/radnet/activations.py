@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from . import profiles
 from .checks import check_blocks, check_dim, check_input, check_number, check_shift
 from .errors import InvalidType, InvalidValue
+from .lean import scaled_by
 from .native import kernels
 from .native.kernels import IDENTITY, SHIFTED_RELU, SIGMOID, SQUASH, STEP_RELU, Formula
+from .origin import less_shift
 from .rescaling import block_sizes, rescale_axis, rescale_blocks, slope_of
 
 Shift = float | Literal["trainable"] | None
@@ -75,7 +77,7 @@ class RadialActivation(nn.Module, abc.ABC):
             cls._known = None if kind is None else Formula(kind)
         if "profile" in vars(cls):
             cls._closed = closed or kind is not None
-            for name in {"slope", "reach"} - vars(cls).keys():  # a new profile has not the old derivative
+            for name in {"slope", "reach", "leanly"} - vars(cls).keys():  # a new profile has not the old derivative
                 setattr(cls, name, getattr(RadialActivation, name))
 
     def __init__(
@@ -107,6 +109,13 @@ class RadialActivation(nn.Module, abc.ABC):
         """The derivative of the profile; found by automatic differentiation unless a subclass knows better."""
         return slope_of(self.profile)(r)
 
+    def leanly(self, v: Tensor, r: Tensor) -> Tensor:
+        """``h(r - t) v/r`` where all norms r are ordinary; a subclass may know how to say it in fewer operations.
+
+        It is what exported programs hold.
+        """
+        return scaled_by(self.profile, self.shift)(v, r)
+
     def reach(self, dtype: torch.dtype = torch.float64) -> Reach:
         """How far it takes vectors of this dtype; nothing is known unless a subclass says so.
 
@@ -124,7 +133,8 @@ class RadialActivation(nn.Module, abc.ABC):
             y = kernels.value(v, formula, dim)
             if y is not None:
                 return y
-        return rescale_axis(v, self.profile, self.slope, None, dim, closed=True, formula=formula)
+        lean = None if "profile" in self.__dict__ else self.leanly
+        return rescale_axis(v, self.profile, self.slope, None, dim, closed=True, formula=formula, lean=lean)
 
     def along(self, v: Tensor, dim: int) -> Tensor:
         """Rescale each vector of ``v``, wherever it lies.
@@ -135,7 +145,7 @@ class RadialActivation(nn.Module, abc.ABC):
         axis, slope = check_input(v, dim), None if type(self).slope is RadialActivation.slope else self.slope
         return rescale_blocks(
             v, self.profile, slope, check_shift(self.shift), axis, self.blocks, closed=self._closed,
-            formula=self._formula(),
+            formula=self._formula(), lean=None if "profile" in self.__dict__ else self.leanly,
         )  # fmt: skip
 
     def _formula(self) -> Formula | None:
@@ -216,6 +226,13 @@ class StepReLU(RadialActivation, kind=STEP_RELU):
         """``h(r) = r`` if ``r >= 1``, else 0."""
         return profiles.step_relu(r)
 
+    def leanly(self, v: Tensor, r: Tensor) -> Tensor:
+        """``v`` or 0."""
+        if self.shift is None:
+            return v * (r >= 1).to(v.dtype)
+        p = r - self.shift
+        return v * (torch.where(p >= 1, p, 0.0) / r)
+
     def slope(self, r: Tensor) -> Tensor:
         """1 if ``r >= 1``, else 0."""
         return profiles.step_relu_slope(r)
@@ -235,6 +252,13 @@ class Squash(RadialActivation, kind=SQUASH):
     def profile(self, r: Tensor) -> Tensor:
         """``h(r) = r^2 / (r^2 + 1)``."""
         return profiles.squash(r)
+
+    def leanly(self, v: Tensor, r: Tensor) -> Tensor:
+        """``v / (r + r/p^2)`` with ``p = r - t``, since ``r/h = r (p^2 + 1)/p^2``; where p is 0 that is 0."""
+        if self.shift is None:
+            return v / (r + 1 / r)
+        p = r - self.shift
+        return v / (r + r / (p * p))
 
     def slope(self, r: Tensor) -> Tensor:
         """``h'(r) = 2r / (r^2 + 1)^2``."""
@@ -259,6 +283,10 @@ class ShiftedReLU(RadialActivation, kind=SHIFTED_RELU):
     def profile(self, r: Tensor) -> Tensor:
         """``h(r) = max(0, r - b)``."""
         return profiles.shifted_relu(r, self.b)
+
+    def leanly(self, v: Tensor, r: Tensor) -> Tensor:
+        """``v max(0, r - t - b)/r``."""
+        return v * (torch.relu(less_shift(r, self.shift) - self.b) / r)
 
     def slope(self, r: Tensor) -> Tensor:
         """1 if ``r >= b``, else 0."""

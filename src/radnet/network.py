@@ -210,7 +210,8 @@ class RadNet(notebook.Drawn, nn.Module):
         lazy = isinstance(self.layers[0], LazyModuleMixin)
         if (lazy and isinstance(x, Tensor)) or isinstance(x, Proxy):  # this call gives it its shape; torch.fx traces
             return
-        check_features(x, "RadNet", self.widths[0], None if lazy else self._linears()[0].weight.dtype)
+        weight: object = None if lazy else self._linears()[0].weight  # of a quantised layer, a method
+        check_features(x, "RadNet", self.widths[0], weight.dtype if isinstance(weight, Tensor) else None)
 
     def extra_repr(self) -> str:
         """Widths and parameter count."""

@@ -11,16 +11,15 @@ so besides v only the norm of each row is kept for the backward pass. At v = 0 t
 ``g'(0)`` if ``g(0) = 0`` and 0 otherwise. Where ``g(0) != 0`` the gradient grows like ``1/|v|``: there, and only there,
 norms below ``sqrt(tiny)`` count as 0. See docs/decisions/0003-origin.md.
 
-Two forms of the same function: `composed` is made of differentiable operations and serves `torch.compile`,
-`torch.export`, `torch.func`, forward mode and second derivatives; `_Rescale` is the fast one for eager training. Where
-there is a compiled kernel for a profile (`native`), it does the work of the fast form.
+Three forms of the same function: `composed` is made of differentiable operations and serves `torch.compile`,
+`torch.func`, forward mode and second derivatives; `_Rescale` is the fast one for eager training; `lean` is what
+exported programs hold. Where there is a compiled kernel for a profile (`native`), it does the work of the fast form.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,12 +28,10 @@ from torch.autograd import forward_ad
 
 from .checks import check_blocks, check_input, check_shift
 from .errors import InvalidType, InvalidValue
+from .lean import Lean, is_exported, norms, ordinary_range, rescaled, scaled_by
 from .native import kernels
 from .native.kernels import Formula, Norms, inside_transform, is_compiled
 from .origin import Profile, accumulation_dtype, as_shift, less_shift, origin
-
-# torch.export (from 2.7 on it says so) cannot carry a derivative taken inside the graph
-_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 def rescale(
@@ -103,18 +100,19 @@ def rescale_blocks(
     *,
     closed: bool = False,
     formula: Formula | None = None,
+    lean: Lean | None = None,
 ) -> Tensor:
     """The rescaling of each block of an axis; the rest as in `rescale_axis`."""
 
-    def rescaled(part: Tensor, axis: int) -> Tensor:
-        return rescale_axis(part, h, slope, shift, axis, closed=closed, formula=formula)
+    def of_block(part: Tensor, axis: int) -> Tensor:
+        return rescale_axis(part, h, slope, shift, axis, closed=closed, formula=formula, lean=lean)
 
     if blocks is None:
-        return rescaled(v, dim)
+        return of_block(v, dim)
     sizes = block_sizes(blocks, v.shape[dim])
     if len(set(sizes)) == 1:
-        return rescaled(v.unflatten(dim, (len(sizes), sizes[0])), dim + 1).flatten(dim, dim + 1)
-    return torch.cat([rescaled(part, dim) for part in v.split(sizes, dim)], dim)
+        return of_block(v.unflatten(dim, (len(sizes), sizes[0])), dim + 1).flatten(dim, dim + 1)
+    return torch.cat([of_block(part, dim) for part in v.split(sizes, dim)], dim)
 
 
 def block_sizes(blocks: int | Sequence[int], n: int) -> list[int]:
@@ -141,13 +139,16 @@ def rescale_axis(
     *,
     closed: bool = False,
     formula: Formula | None = None,
+    lean: Lean | None = None,
 ) -> Tensor:
     """The rescaling along one axis; a shift may be any tensor that broadcasts against the norms.
 
-    Chooses between the two forms; the choice never changes the function. A profile that is ``closed`` is a formula
+    Chooses between the forms; the choice never changes the function. A profile that is ``closed`` is a formula
     without parameters: it is not tried out to see whether it is being trained. Its ``formula`` is the number by which
-    the compiled kernels know it.
+    the compiled kernels know it, and ``lean`` a shorter way than h to say it in an exported program.
     """
+    if is_exported(v):
+        return rescaled(v, lean or scaled_by(h, shift), dim)
     dh = slope if slope is not None else slope_of(h)
     if is_compiled(v) or inside_transform() or _has_tangent(v, shift) or not (closed or _is_fixed(h, v)):
         return composed(v, h, dh, shift, dim)[0]
@@ -186,24 +187,13 @@ def slope_of(h: Profile) -> Profile:
     """
 
     def slope(r: Tensor) -> Tensor:
-        if _is_exporting() and is_compiled(r):
+        if is_exported(r):
             return torch.zeros_like(r)
         out, pull = torch.func.vjp(h, r)[:2]
         gradient: Tensor = pull(torch.ones_like(out))[0]
         return gradient
 
     return slope
-
-
-@functools.cache
-def ordinary_range(dtype: torch.dtype) -> tuple[float, float]:
-    """Norms between these two can be squared, inverted and divided by without a second thought.
-
-    >>> ordinary_range(torch.float32) == (2.0**-48, 2.0**48)
-    True
-    """
-    exponent = 3 * math.frexp(torch.finfo(dtype).max)[1] // 8
-    return 2.0**-exponent, 2.0**exponent
 
 
 def _power_of_two(v: Tensor, dim: int) -> Tensor:
@@ -248,14 +238,6 @@ def composed(v: Tensor, h: Profile, slope: Profile, shift: Tensor | float | None
     return (factor * (a * c.clamp(max=1))).to(v.dtype), torch.where(at_origin, torch.zeros_like(r), r)
 
 
-def plain_norms(v: Tensor, dim: int) -> Tensor:
-    """Norm of each row (axis kept); overflows and underflows as squares do."""
-    if dim == v.ndim - 1:
-        r: Tensor = torch.linalg.vector_norm(v, dim=dim, keepdim=True)
-        return r
-    return v.square().sum(dim, keepdim=True).sqrt()  # vector_norm is 40 times slower off the last axis
-
-
 def is_ordinary(r: Tensor) -> bool:
     """Whether all norms are in the ordinary range; only on the CPU, where asking does not stall a device."""
     count = r.numel()
@@ -297,9 +279,9 @@ def forward(
         return found
     accumulated = accumulation_dtype(v.dtype)
     a = v if v.dtype == accumulated else v.to(accumulated)
-    r = plain_norms(a, dim)
+    r = norms(a, dim)
     if is_ordinary(r):
-        y = a * (h(less_shift(r, shift)) / r)
+        y = scaled_by(h, shift)(a, r)
         return y if y.dtype == v.dtype else y.to(v.dtype), r, Norms.ORDINARY
     safe = None if kernels.is_watched() else ordinary_but_for_zeros(a, r)  # who looks on sees one form of two
     if safe is not None:

@@ -165,7 +165,7 @@ class SizesGuard(Guard):
             refused = False
         if refused:
             raise InvalidValue(
-                f"{type(module).__name__} was not judged with such sizes ({self.words}), for which its forward does "
+                f"{type(module).__name__} was not judged with such sizes ({self.words}), for which its forward may do "
                 "something else; give compress example_inputs of such sizes"
             )
 

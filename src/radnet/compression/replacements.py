@@ -71,6 +71,10 @@ class RMSRescaling(RadialActivation, closed=True):
         q, p, _ = self._shares(r)
         return math.sqrt(self.n) * (q / (q * q + p * p).sqrt())
 
+    def leanly(self, v: Tensor, r: Tensor) -> Tensor:
+        """``v / sqrt(r^2/n + eps)``."""
+        return v / (r * r / self.n + own_eps(self.eps, r.dtype)).sqrt()
+
     def slope(self, r: Tensor) -> Tensor:
         """``h'(r) = eps / (r^2/n + eps)^(3/2)``."""
         q, p, m = self._shares(r)

@@ -1,7 +1,9 @@
-"""Models for other worlds: as C."""
+"""Models for other worlds: as C, as ONNX."""
 
 from __future__ import annotations
 
 from .c import export_c as export_c
+from .onnx import OnnxExport as OnnxExport
+from .onnx import export_onnx as export_onnx
 
-__all__ = ["export_c"]
+__all__ = ["OnnxExport", "export_c", "export_onnx"]

@@ -126,11 +126,29 @@ def asks_for_sizes(model: nn.Module) -> bool:
 def compares(model: nn.Module) -> bool:
     """Whether the user's own code compares anything: more than what is what (``x is None``).
 
+    What is compared in an assert leads nowhere else, unless somebody catches the error.
+
     >>> compares(nn.Linear(2, 1))
     False
     """
     codes = [c for function in functions_of(model) for c in _codes(function.__code__)]
-    return any(i.opname in ("COMPARE_OP", "CONTAINS_OP") for code in codes for i in dis.get_instructions(code))
+    runs = [[i for i in dis.get_instructions(code) if i.opname not in _NOTHING] for code in codes]
+    catches = any(i.opname == "PUSH_EXC_INFO" for run in runs for i in run)
+    return any(
+        i.opname in ("COMPARE_OP", "CONTAINS_OP") and (catches or not _asserted(run[k + 1 : k + 3]))
+        for run in runs
+        for k, i in enumerate(run)
+    )
+
+
+#: instructions that do nothing, or make a truth value of what is one
+_NOTHING = ("CACHE", "TO_BOOL", "NOT_TAKEN")
+
+
+def _asserted(following: list[dis.Instruction]) -> bool:
+    """Whether a comparison is all of an assert, from the two instructions behind it."""
+    jump, error = [f"{i.opname} {i.argrepr}" for i in following] if len(following) == 2 else ["", ""]
+    return "JUMP" in jump and "IF_TRUE" in jump and ("ASSERTION_ERROR" in error or "AssertionError" in error)
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
