@@ -1,8 +1,8 @@
 """ONNX: an exported network beside a graph of the same network by hand, and a compressed model beside its original.
 
 In onnxruntime on one thread, in turns, in one process. Bounds: 1.3 of the graph by hand at batch 1 and 256; the
-convolutional network of `examples/compress_digits.py` at least 1.8 times faster compressed, at batch 256. (At batch 1 it
-takes some 25 microseconds, most of which are the calls of its nodes; the figure is told, and not bounded.)
+convolutional network of `examples/compress_digits.py` at least 1.8 times faster compressed, at batch 256. (At batch 1
+it takes some 25 microseconds, most of which are the calls of its nodes; the figure is told, and not bounded.)
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from . import export as export
     from . import expressions as expressions
     from . import files as files
+    from . import hub as hub
     from . import initialization as initialization
     from . import linalg as linalg
     from . import models as models
@@ -85,6 +86,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "export": ("export_onnx",),
     "expressions": (),
     "files": (),
+    "hub": (),
     "initialization": (),
     "linalg": (),
     "models": (),

@@ -1,0 +1,80 @@
+"""What an exported model gives beside what the model gives, row by row, in the dtype that is shipped.
+
+Each row is within 64 eps of its size, or within 10 times what one unit in the last place of every weight and input does
+to the model: the rule of `compress`, in the dtype of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from ..errors import InvalidValue
+from ..measuring import DRAWS, TIMES_CONDITIONING, ULPS, gap_by_rows, nudged
+from ..running import Call, copied
+
+Run = Callable[[Call], list[Tensor]]
+
+
+def outputs(model: nn.Module, call: Call) -> list[Tensor]:
+    """All tensors among what a model gives."""
+    with torch.no_grad():
+        own = call.mapped(torch.clone)
+        return [y for y in tree_leaves(model(*own.args, **own.kwargs)) if isinstance(y, Tensor)]
+
+
+def compare(model: nn.Module, run: Run, call: Call, expected: list[Tensor], dynamic: bool) -> None:
+    """Raise `InvalidValue` if what runs gives other numbers than the model, or other shapes."""
+    for given, wanted in _calls(model, call, expected, dynamic):
+        found = run(given)
+        if [y.shape for y in found] != [y.shape for y in wanted]:
+            shapes = [[tuple(y.shape) for y in ys] for ys in (found, wanted)]
+            raise InvalidValue(
+                f"{given.what}: the exported model gives shapes {shapes[0]}, the model {shapes[1]}; nothing was written"
+            )
+        for k, (y, F) in enumerate(zip(found, wanted, strict=True)):
+            gap = gap_by_rows(F, y)
+            eps = torch.finfo(F.dtype).eps if F.is_floating_point() or F.is_complex() else 0.0
+            allowed = ULPS * eps * gap.scale
+            if bool((gap.rows > allowed).any()):
+                allowed = torch.maximum(allowed, TIMES_CONDITIONING * _drift(model, given, k, F))
+            if bool((gap.rows > allowed).any()):
+                row = int((gap.rows - allowed).argmax())
+                raise InvalidValue(
+                    f"{given.what}, row {row} of output {k}: the exported model differs by {float(gap.rows[row]):.3g}, "
+                    f"allowed {float(allowed[row]):.3g}; nothing was written"
+                )
+
+
+def _calls(model: nn.Module, call: Call, expected: list[Tensor], dynamic: bool) -> Iterator[tuple[Call, list[Tensor]]]:
+    """The given inputs; and where the number of rows is open, one row and one more."""
+    yield call, expected
+    for rows in (1, call.rows + 1) if dynamic else ():
+        other = call.with_rows(torch.arange(rows) % call.rows, f"{rows} rows")
+        try:
+            wanted = outputs(model, other)
+        except Exception:  # noqa: S112  # the model itself does not take as many
+            continue
+        yield other, wanted
+
+
+def _drift(model: nn.Module, call: Call, k: int, F: Tensor) -> Tensor:
+    """How far one ulp, in every weight and input, moves each row of an output."""
+    draws = torch.Generator().manual_seed(1)
+    D = torch.zeros_like(gap_by_rows(F, F).rows)
+    for _ in range(DRAWS):
+        near = cast("nn.Module", copied(model, lambda x: nudged(x, draws)))
+        moved = call.mapped(lambda x: nudged(x, draws) if x.is_floating_point() else x)
+        D = torch.maximum(D, gap_by_rows(F, outputs(near, moved)[k]).rows)
+    return D
+
+
+def largest_gap(expected: list[Tensor], found: list[Tensor]) -> tuple[float, float]:
+    """The largest difference of all outputs, and the largest output."""
+    gaps = [float(gap_by_rows(F, y).rows.max()) for F, y in zip(expected, found, strict=True) if F.numel()]
+    sizes = [float(F.abs().max()) for F in expected if F.is_floating_point() and F.numel()]
+    return max(gaps, default=0.0), max(sizes, default=0.0)
