@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from . import profiles
-from .checks import check_blocks, check_dim, check_input, check_number, check_shift
+from .checks import check_blocks, check_dim, check_input, check_number, check_shift, is_traced
 from .errors import InvalidType, InvalidValue
 from .lean import scaled_by
 from .native import kernels
@@ -354,6 +354,8 @@ class Radial(RadialActivation):
     def profile(self, r: Tensor) -> Tensor:
         """``h(r)``, checked for shape."""
         value = self.h(r)
+        if is_traced():  # where sizes are no numbers; it was checked when it ran before
+            return value
         if not isinstance(value, Tensor) or value.shape != r.shape or not value.is_floating_point():
             got: Any = type(value).__name__
             if isinstance(value, Tensor):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
@@ -162,10 +163,31 @@ def check_features(x: object, who: str, n: int, dtype: torch.dtype | None = None
         raise InvalidType(f"{who} needs a tensor, got {type(x).__name__}; use torch.as_tensor")
     if not x.is_floating_point():
         raise InvalidType(f"{who} needs a floating-point input, got {x.dtype}; use x.to({dtype or torch.float64})")
-    if x.ndim == 0 or x.shape[-1] != n:
+    if x.ndim == 0 or as_number(x.shape[-1]) != as_number(n):
         raise InvalidValue(f"{who}: input of shape {tuple(x.shape)}: the last dimension must be {n}, the input width")
     if dtype is not None and x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
         raise InvalidType(f"{who}: input is {x.dtype}, the parameters are {dtype}; use x.to({dtype})")
+
+
+# --- what torch.jit.trace makes of sizes
+
+
+def is_traced() -> bool:
+    """Whether torch.jit.trace looks on; sizes are tensors then, and whoever compares them is warned."""
+    return torch._C._get_tracing_state() is not None
+
+
+def as_number(size: int) -> int:
+    """A size as the number it is.
+
+    >>> as_number(torch.ones(3).shape[0])
+    3
+    """
+    if not is_traced():
+        return size
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return int(size)
 
 
 # --- how a vector lies in a tensor
@@ -193,7 +215,7 @@ def check_dim(dim: object) -> int:
 def check_shift(shift: object) -> Tensor | float | None:
     """What ``shift=`` may be: None, a finite number, or a tensor with one element."""
     if isinstance(shift, Tensor):
-        if shift.numel() != 1:
+        if as_number(shift.numel()) != 1:
             raise InvalidValue(f"shift has shape {tuple(shift.shape)}; expected one number")
         return shift.reshape(()) if shift.ndim else shift
     return None if shift is None else check_number("shift", shift)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -54,12 +54,14 @@ def save(
     path: str | os.PathLike[str],
     *,
     certificate: Mapping[str, object] | None = None,
+    before: Sequence[int] | None = None,
     columns: Mapping[str, object] | None = None,
 ) -> None:
     """Write a network to a file, atomically; see `radnet.save`.
 
-    ``certificate`` is what was measured when it was compressed, ``columns`` which columns of a table it reads and
-    gives (`radnet.training.learning`), as plain data; they are kept in the header.
+    ``certificate`` is what was measured when it was compressed, ``before`` the widths of what was compressed, and
+    ``columns`` which columns of a table it reads and gives (`radnet.training.learning`), as plain data; they are kept
+    in the header.
     """
     check_kind(net, RadNet, "save needs a RadNet")
     _check_plain(net)
@@ -72,6 +74,7 @@ def save(
         "dtype": _dtype_name(net.weights[0].dtype),
         "activations": [describe(rho, i) for i, rho in enumerate(net.activations, start=1)],
         **({} if certificate is None else {"certificate": dict(certificate)}),
+        **({} if before is None else {"before": list(before)}),
         **({} if columns is None else {"columns": dict(columns)}),
     }
     frozen = [name for name, p in net.named_parameters() if not p.requires_grad]

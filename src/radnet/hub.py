@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from torch import nn
 
 from . import files
+from .checks import is_whole
 from .compression import Compression, ModelCompression
 from .compression.judging.certificate import Certificate
+from .compression.storage import KEY as MODEL
 from .errors import InvalidType, InvalidValue, MissingFile, MissingPackage
 from .network import RadNet
 from .saving import load, load_into, save
@@ -73,7 +75,7 @@ class HubRadNet(RadNet, PyTorchModelHubMixin, library_name="radnet", paper_url=P
         return twin.train(net.training)
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        files.save(self, save_directory / TENSORS, certificate=self.certificate)
+        files.save(self, save_directory / TENSORS, certificate=self.certificate, before=self.widths_before)
         _write(save_directory / CONFIG, json.dumps(_config_of(self), indent=2))
         _write(save_directory / CARD, str(self.generate_model_card()))
 
@@ -89,7 +91,7 @@ class HubRadNet(RadNet, PyTorchModelHubMixin, library_name="radnet", paper_url=P
         asked = {k: v for k, v in options.items() if k in _DOWNLOADING}
         path = _tensors(model_id, **asked)
         net = cls._around(files.load(path, device=map_location)).eval()
-        net.certificate = files.header_of(path, files.KEY).get("certificate")
+        net.certificate, net.widths_before = compressed_as(path)
         return net
 
     def generate_model_card(self, *args: object, **kwargs: object) -> ModelCard:
@@ -105,6 +107,7 @@ def save_pretrained(
     folder: str | os.PathLike[str],
     *,
     certificate: Certificate | Mapping[str, object] | None = None,
+    widths_before: Sequence[int] | None = None,
     with_card: bool = True,
 ) -> None:
     """Write a folder as the Hub has them: config.json, model.safetensors and a card.
@@ -117,6 +120,8 @@ def save_pretrained(
         Made if it is not there; files of these names in it are replaced.
     certificate : Certificate or its plain data, optional
         What `radnet.verify` measured, for a model that is given without one.
+    widths_before : sequence of int, optional
+        The widths of the network that was compressed, for the card.
     with_card : bool
         A card says what was measured, so it needs a certificate; False writes none.
 
@@ -135,11 +140,11 @@ def save_pretrained(
     (['README.md', 'config.json', 'model.safetensors'], (2, 3, 1))
     """
     said = certificate.for_file() if isinstance(certificate, Certificate) else certificate
-    before = None
+    before = None if widths_before is None else tuple(widths_before)
     network = model
     if isinstance(model, Compression | ModelCompression):
         said, network = said or model.certificate.for_file(), model.network
-        before = model.original.widths if isinstance(model, Compression) else None
+        before = model.original.widths if isinstance(model, Compression) else before
     if not isinstance(network, nn.Module):
         raise InvalidType(f"save_pretrained needs a module or a compression, got a {type(model).__name__}")
     if with_card and said is None:
@@ -154,7 +159,7 @@ def save_pretrained(
         raise InvalidValue(f"{folder}: no folder can be made there ({error})") from error
     save(model, folder / TENSORS)
     if said is not None and isinstance(network, RadNet) and not isinstance(model, Compression):
-        files.save(network, folder / TENSORS, certificate=said)
+        files.save(network, folder / TENSORS, certificate=said, before=before)
     _write(folder / CONFIG, json.dumps(_config_of(network), indent=2))
     if with_card:
         _write(folder / CARD, card(network, said, before))
@@ -192,6 +197,16 @@ def from_pretrained(
         return model
     found = load(path)
     return found if isinstance(found, nn.Module) else found.network
+
+
+def compressed_as(path: str | os.PathLike[str]) -> tuple[Mapping[str, object] | None, tuple[int, ...] | None]:
+    """What a file says of how its model was compressed: the certificate, and the widths before."""
+    found = [files.header_of(path, key) for key in (files.KEY, MODEL)]
+    certificate = next((h["certificate"] for h in found if isinstance(h.get("certificate"), dict)), None)
+    before = found[0].get("before")
+    if not isinstance(before, list) or not all(is_whole(n) and n > 0 for n in before):
+        return certificate, None
+    return certificate, tuple(before)
 
 
 def _tensors(where: str, **options: object) -> str:

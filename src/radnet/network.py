@@ -20,7 +20,7 @@ from torch.nn.parameter import is_lazy
 
 from . import fused, notebook
 from .activations import ActivationLike, RadialActivation, Shift, as_activation
-from .checks import as_tensors, check_dtype, check_features, check_kind, check_number, check_parameters
+from .checks import as_tensors, check_dtype, check_features, check_kind, check_number, check_parameters, is_traced
 from .errors import InvalidType, InvalidValue
 from .initialization import balance, draw_balanced, draw_like_linear
 from .linalg import pad
@@ -204,7 +204,9 @@ class RadNet(notebook.Drawn, nn.Module):
 
     def _check_input(self, x: Tensor) -> None:
         first = self.layers._modules["0"]
-        plain = type(x) is Tensor and type(first) is nn.Linear  # then what is looked at below, in short
+        plain = (
+            type(x) is Tensor and type(first) is nn.Linear and not is_traced()
+        )  # then what is looked at below, in short
         if plain and x.dtype == first.weight.dtype and x.ndim and x.shape[-1] == first.in_features:
             return
         lazy = isinstance(self.layers[0], LazyModuleMixin)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from .checks import check_blocks, check_input, check_shift
+from .checks import as_number, check_blocks, check_input, check_shift
 from .errors import InvalidType, InvalidValue
 from .lean import Lean, is_exported, norms, ordinary_range, rescaled, scaled_by
 from .native import kernels
@@ -109,7 +109,7 @@ def rescale_blocks(
 
     if blocks is None:
         return of_block(v, dim)
-    sizes = block_sizes(blocks, v.shape[dim])
+    sizes = block_sizes(blocks, as_number(v.shape[dim]))
     if len(set(sizes)) == 1:
         return of_block(v.unflatten(dim, (len(sizes), sizes[0])), dim + 1).flatten(dim, dim + 1)
     return torch.cat([of_block(part, dim) for part in v.split(sizes, dim)], dim)

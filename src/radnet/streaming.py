@@ -130,8 +130,9 @@ def compress_file(
     if not certificate.lossless:
         why = "; ".join(certificate.failures) or certificate.verdict
         raise InvalidValue(f"{source}: the smaller network does not give the same outputs ({why}); nothing was written")
-    save(network, out, certificate=certificate.for_file(), columns=header.get("columns"))
-    return StreamedCompression(network, certificate, tuple(header["widths"]))
+    widths = tuple(header["widths"])
+    save(network, out, certificate=certificate.for_file(), before=widths, columns=header.get("columns"))
+    return StreamedCompression(network, certificate, widths)
 
 
 class _Layers(Sequence[Tensor]):

@@ -38,7 +38,7 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def silently() -> Iterator[None]:
-    """No warnings, and nothing that torch logs or prints in this thread: torch.export shows the graphs it fails at.
+    """No warnings, and nothing that torch and onnx log or print in this thread: torch.export shows graphs it fails at.
 
     >>> import logging
     >>> with silently():
@@ -52,7 +52,7 @@ def silently() -> Iterator[None]:
     with quietly():
         from torch.export import _trace  # takes its time, only who exports needs it, and it adds a filter of warnings
 
-        names = [name for name in list(logging.root.manager.loggerDict) if name.startswith("torch")]
+        names = [name for name in list(logging.root.manager.loggerDict) if name.startswith(("torch", "onnx"))]
         loggers = [logging.getLogger(name) for name in names if name != "torch.__trace"]  # which writes files, if asked
         for logger in loggers:
             logger.addFilter(elsewhere)

@@ -75,7 +75,8 @@ def _save(c: Compression[RadNet] | ModelCompression[nn.Module], source: str, out
 
     columns = header_of(source, "radnet").get("columns")
     if isinstance(c.network, RadNet) and isinstance(columns, dict):
-        save(c.network, out, certificate=c.certificate.for_file(), columns=columns)
+        before = c.original.widths if isinstance(c.original, RadNet) else None
+        save(c.network, out, certificate=c.certificate.for_file(), before=before, columns=columns)
     else:
         c.save(out)
 

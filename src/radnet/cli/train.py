@@ -61,7 +61,8 @@ def train(
     )
     c = None if keep_wide else compress(learned.trained, learned.scaled[:CERTIFICATE_ROWS])
     network = learned.network if c is None else learned.folded(c.network)
-    save(network, out, certificate=None if c is None else c.certificate.for_file(), columns=columns.to_dict())
+    measured, before = (None, None) if c is None else (c.certificate.for_file(), c.original.widths)
+    save(network, out, certificate=measured, before=before, columns=columns.to_dict())
     answer = {"file": out, **columns.to_dict(), **learned.to_dict(), **_sizes(learned.network, network)}
     print_json(answer) if as_json else typer.echo(_told(learned, network, out))
 

@@ -84,7 +84,7 @@ class Compression(Generic[NetworkT]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the small network with its certificate; `radnet.load` reads it."""
-        save(self.network, path, certificate=self.certificate.for_file())
+        save(self.network, path, certificate=self.certificate.for_file(), before=self.original.widths)
 
     def picture(self) -> str:
         """The widths before and after, as SVG.

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
+from ..checks import is_whole
 from ..compression import Compression, ModelCompression
 from ..compression.judging.certificate import Certificate
 from ..errors import InvalidValue, MissingPackage
@@ -121,6 +122,7 @@ def export_onnx(
     (8, True)
     """
     _check_packages()
+    _check_opset(opset)
     if weights not in (None, "float16", "int8"):
         raise InvalidValue(f'weights={weights!r}: expected None, "float16" or "int8"')
     if isinstance(model, Compression | ModelCompression) and certificate is None:
@@ -168,6 +170,14 @@ def _check_packages() -> None:
             raise MissingPackage(f"export_onnx needs {name}: pip install 'radnet[onnx]'") from error
 
 
+def _check_opset(opset: object) -> None:
+    import onnx
+
+    newest = onnx.defs.onnx_opset_version()
+    if not is_whole(opset) or not OPSET <= opset <= newest:
+        raise InvalidValue(f"opset={opset!r}: onnx {onnx.__version__} and torch write opsets {OPSET} to {newest}")
+
+
 def _graph(model: nn.Module, call: Call, opset: int, dynamic: bool) -> ModelProto:
     """The graph that torch makes of a model."""
     program = program_of(model, call, dynamic)
@@ -187,9 +197,18 @@ def _graph(model: nn.Module, call: Call, opset: int, dynamic: bool) -> ModelProt
     except Exception as error:
         who = type(model).__name__
         raise InvalidValue(f"{who}: torch cannot write it as ONNX, opset {opset} ({first_line(error)})") from error
+    _forget_where_it_was_made(proto)
     if proto.ByteSize() > _LARGEST:
         raise InvalidValue(f"{type(model).__name__}: {proto.ByteSize():,} bytes; an ONNX file has at most 2 GiB")
     return proto
+
+
+def _forget_where_it_was_made(proto: ModelProto) -> None:
+    """Torch notes lines of code, with the paths of files on this machine, at every node; nobody needs them later."""
+    graph = proto.graph
+    for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        part.doc_string = ""
+        del part.metadata_props[:]
 
 
 def _describe(proto: ModelProto, model: nn.Module, certificate: Certificate | Mapping[str, object] | None) -> None:
