@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from . import files as files
     from . import hub as hub
     from . import initialization as initialization
+    from . import lean as lean
     from . import linalg as linalg
     from . import models as models
     from . import modes as modes
@@ -88,6 +89,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "files": (),
     "hub": (),
     "initialization": (),
+    "lean": (),
     "linalg": (),
     "models": (),
     "modes": (),

@@ -7,7 +7,6 @@ method, its profile h; everything else (axis, blocks, shift, gradients, the orig
 from __future__ import annotations
 
 import abc
-import copy
 import difflib
 import math
 from collections.abc import Callable, Sequence
@@ -372,7 +371,6 @@ class Radial(RadialActivation):
         return ", ".join(part for part in (*named, super().extra_repr()) if part)
 
 
-ActivationLike = str | RadialActivation
 NAMES: dict[str, type[RadialActivation]] = {
     "step_relu": StepReLU,
     "squash": Squash,
@@ -395,24 +393,3 @@ def named_activation(name: str, **keywords: Any) -> RadialActivation:
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise InvalidValue(f"unknown activation {name!r}; {hint}known names: {', '.join(sorted(NAMES))}") from None
     return kind(**keywords)
-
-
-def as_activation(
-    given: object, where: str, shift: Shift, device: torch.device | str | None, dtype: torch.dtype | None
-) -> RadialActivation:
-    """An activation of its own for one layer: made from a name, or copied from a module."""
-    if isinstance(given, str):
-        return named_activation(given, shift=shift, device=device, dtype=dtype)
-    if not isinstance(given, RadialActivation):
-        hint = "wrap a profile in radnet.Radial(h)" if callable(given) else "give a name or a radnet activation"
-        if isinstance(given, type) and issubclass(given, RadialActivation):
-            raise InvalidType(f"{where}: activation is the class {given.__name__}; did you mean {given.__name__}()?")
-        raise InvalidType(f"{where}: activation is a {type(given).__name__}, which is not radial; {hint}")
-    if shift is not None:
-        raise InvalidValue(f"{where}: shift={shift!r} goes with activations given by name; give it to the module")
-    if given.blocks is not None or given.dim != -1:
-        raise InvalidValue(
-            f"{where}: {given} has blocks or an axis of its own; a RadNet rescales whole feature vectors. "
-            "Use it in nn.Sequential or in a module of your own"
-        )
-    return copy.deepcopy(given).to(device=device, dtype=dtype)

@@ -18,7 +18,7 @@ from torch import nn
 from . import files
 from .checks import is_whole
 from .compression import Compression, ModelCompression
-from .compression.judging.certificate import Certificate
+from .compression.judging.certificate import Measured, plain_data
 from .compression.storage import KEY as MODEL
 from .errors import InvalidType, InvalidValue, MissingFile, MissingPackage
 from .network import RadNet
@@ -106,7 +106,7 @@ def save_pretrained(
     model: nn.Module | Compressed,
     folder: str | os.PathLike[str],
     *,
-    certificate: Certificate | Mapping[str, object] | None = None,
+    certificate: Measured | None = None,
     widths_before: Sequence[int] | None = None,
     with_card: bool = True,
 ) -> None:
@@ -118,8 +118,8 @@ def save_pretrained(
         Any model that `radnet.save` takes.
     folder : str or path
         Made if it is not there; files of these names in it are replaced.
-    certificate : Certificate or its plain data, optional
-        What `radnet.verify` measured, for a model that is given without one.
+    certificate : what `radnet.verify` gives, or plain data, optional
+        For a model that is given without one.
     widths_before : sequence of int, optional
         The widths of the network that was compressed, for the card.
     with_card : bool
@@ -139,7 +139,7 @@ def save_pretrained(
     ...     sorted(os.listdir(folder)), radnet.hub.from_pretrained(folder).widths
     (['README.md', 'config.json', 'model.safetensors'], (2, 3, 1))
     """
-    said = certificate.for_file() if isinstance(certificate, Certificate) else certificate
+    said = plain_data(certificate)
     before = None if widths_before is None else tuple(widths_before)
     network = model
     if isinstance(model, Compression | ModelCompression):

@@ -13,7 +13,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .activations import RadialActivation, Shift, as_activation
+from .activations import RadialActivation, Shift
+from .choosing import as_activation
 from .errors import InvalidValue
 
 

@@ -19,8 +19,9 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
 from . import fused, notebook
-from .activations import ActivationLike, RadialActivation, Shift, as_activation
+from .activations import RadialActivation, Shift
 from .checks import as_tensors, check_dtype, check_features, check_kind, check_number, check_parameters, is_traced
+from .choosing import ActivationLike, as_activation
 from .errors import InvalidType, InvalidValue
 from .initialization import balance, draw_balanced, draw_like_linear
 from .linalg import pad

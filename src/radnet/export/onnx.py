@@ -11,7 +11,6 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -21,7 +20,7 @@ from torch import Tensor, nn
 from .. import __version__
 from ..checks import is_whole
 from ..compression import Compression, ModelCompression
-from ..compression.judging.certificate import Certificate
+from ..compression.judging.certificate import Measured, plain_data
 from ..errors import InvalidValue, MissingPackage
 from ..modes import Argument
 from ..network import RadNet
@@ -76,7 +75,7 @@ def export_onnx(
     weights: Weights | None = None,
     opset: int = OPSET,
     dynamic: bool = True,
-    certificate: Certificate | Mapping[str, object] | None = None,
+    certificate: Measured | None = None,
 ) -> OnnxExport:
     """Write a model as ONNX, once onnxruntime has given the numbers that PyTorch gives.
 
@@ -96,7 +95,7 @@ def export_onnx(
         Version of ONNX's operators.
     dynamic : bool
         Whether the number of rows is left open.
-    certificate : Certificate or its plain data, optional
+    certificate : what `radnet.verify` gives, or plain data, optional
         For the metadata, where the model is given without one.
 
     Returns
@@ -211,7 +210,7 @@ def _forget_where_it_was_made(proto: ModelProto) -> None:
         del part.metadata_props[:]
 
 
-def _describe(proto: ModelProto, model: nn.Module, certificate: Certificate | Mapping[str, object] | None) -> None:
+def _describe(proto: ModelProto, model: nn.Module, certificate: Measured | None) -> None:
     """Who made it from what, in the metadata."""
     said: dict[str, object] = {
         "radnet": __version__,
@@ -221,7 +220,7 @@ def _describe(proto: ModelProto, model: nn.Module, certificate: Certificate | Ma
     if isinstance(model, RadNet):
         said["widths"] = list(model.widths)
     if certificate is not None:
-        said["certificate"] = certificate.for_file() if isinstance(certificate, Certificate) else dict(certificate)
+        said["certificate"] = plain_data(certificate)
     for key, value in said.items():
         proto.metadata_props.add(key=key, value=value if isinstance(value, str) else json.dumps(value))
     proto.producer_name, proto.producer_version = "radnet", __version__

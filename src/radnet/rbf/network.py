@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import notebook
-from ..activations import ActivationLike, RadialActivation, Shift, as_activation
+from ..activations import RadialActivation, Shift
 from ..checks import as_tensors, check_dtype, check_features, check_kind, check_parameters
+from ..choosing import ActivationLike, as_activation
 from ..errors import InvalidType, InvalidValue
 from ..files import describe, dtype_of, rebuild
 from ..initialization import balance, draw_balanced

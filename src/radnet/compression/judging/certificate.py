@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from ... import notebook
@@ -141,3 +142,14 @@ class Certificate:
         if self.rows_at_jump:
             lines.append(f"  {self.rows_at_jump} rows at a jump of the profile, drawn anew")
         return "\n".join(lines)
+
+
+#: a certificate, or what a file says of one
+Measured = Certificate | Mapping[str, object]
+
+
+def plain_data(measured: Measured | None) -> dict[str, object] | None:
+    """What a file holds of a certificate."""
+    if measured is None:
+        return None
+    return measured.for_file() if isinstance(measured, Certificate) else dict(measured)
