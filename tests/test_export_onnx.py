@@ -56,7 +56,8 @@ def test_random_models_come_out_the_same(family, count, evidence, tmp_path):
     for seed in range(family, len(FAMILIES) * count(1, 40), len(FAMILIES)):
         model, rng = random_model(seed)
         x = model.inputs(16, rng)
-        for dtype in (torch.float64, torch.float32):
+        dtypes = (torch.float64, torch.float32) if count(0, 1) or family == 0 else (torch.float32,)
+        for dtype in dtypes:
             given = x.to(dtype) if x.is_floating_point() else x
             model = model.to(dtype)
             shipped = radnet.compress(model, given).network if seed % 2 else model

@@ -257,6 +257,25 @@ def test_code_that_compares_nothing_has_no_turn_behind_a_long_loop(impatient):
 
 
 @pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["assert x.shape[-1] == 14"], False),
+        (["assert len(x) in (1, 2), 'rows'"], False),
+        (["assert x.shape[-1] == 14", "if len(x) > 3:", "    x = -x"], True),
+        (["try:", "    assert len(x) == 3", "except AssertionError:", "    x = -x"], True),
+        (["if len(x) == 3:", "    raise AssertionError"], True),
+        (["x = -x if len(x) > 3 else x"], True),
+    ],
+)
+def test_an_assert_leads_nowhere_unless_somebody_catches_it(lines, expected):
+    """Such a number names no size at which forward could turn: it made a small model refuse long inputs."""
+    names = {"__name__": "mine", "nn": nn}
+    body = "\n".join(f"        {line}" for line in lines)
+    exec(f"class Model(nn.Module):\n    def forward(self, x):\n{body}\n        return x", names)  # noqa: S102
+    assert compares(names["Model"]()) is expected
+
+
+@pytest.mark.parametrize(
     ("comparisons", "expected"),
     [
         ((("n[0] > 700", True),), (701, 6)),
