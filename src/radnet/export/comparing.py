@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ..errors import InvalidValue
+from ..errors import InvalidValue, RadNetError
 from ..measuring import DRAWS, TIMES_CONDITIONING, ULPS, gap_by_rows, nudged
 from ..running import Call, copied
 
@@ -25,6 +25,21 @@ def outputs(model: nn.Module, call: Call) -> list[Tensor]:
     with torch.no_grad():
         own = call.mapped(torch.clone)
         return [y for y in tree_leaves(model(*own.args, **own.kwargs)) if isinstance(y, Tensor)]
+
+
+def first_outputs(model: nn.Module, call: Call) -> list[Tensor]:
+    """What a model gives for the given inputs, of which nobody knows yet that it takes them."""
+    try:
+        found = outputs(model, call)
+    except RadNetError:
+        raise
+    except Exception as error:
+        raise InvalidValue(
+            f"{type(model).__name__} does not take these inputs ({type(error).__name__}: {error})"
+        ) from error
+    if not found:
+        raise InvalidValue(f"{type(model).__name__}: gives no tensor")
+    return found
 
 
 def compare(model: nn.Module, run: Run, call: Call, expected: list[Tensor], dynamic: bool) -> None:

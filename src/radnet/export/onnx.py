@@ -27,7 +27,7 @@ from ..network import RadNet
 from ..running import Call
 from ..threads import silently
 from ..writing import write_atomically
-from .comparing import compare, largest_gap, outputs
+from .comparing import compare, first_outputs, largest_gap
 from .doubles import restore, written_out
 from .program import Exportable, first_line, prepared, program_of
 from .shorter import shortened
@@ -127,7 +127,8 @@ def export_onnx(
     if isinstance(model, Compression | ModelCompression) and certificate is None:
         certificate = model.certificate
     twin, call = prepared(model, inputs)
-    expected = outputs(twin, call)
+    _check_dtypes(twin, call)
+    expected = first_outputs(twin, call)
     proto = _graph(twin, call, opset, dynamic)
     _describe(proto, twin, certificate)
     kept = {str(p.dtype).removeprefix("torch.") for p in twin.parameters()}
@@ -175,6 +176,20 @@ def _check_opset(opset: object) -> None:
     newest = onnx.defs.onnx_opset_version()
     if not is_whole(opset) or not OPSET <= opset <= newest:
         raise InvalidValue(f"opset={opset!r}: onnx {onnx.__version__} and torch write opsets {OPSET} to {newest}")
+
+
+def _check_dtypes(model: nn.Module, call: Call) -> None:
+    """Refuse what NumPy has no dtype for, and so onnxruntime no arrays."""
+    named = [
+        *model.named_parameters(),
+        *model.named_buffers(),
+        *((f"input {k}", x) for k, x in enumerate(call.tensors)),
+    ]
+    for name, x in named:
+        if x.dtype == torch.bfloat16 or (x.is_floating_point() and x.element_size() == 1):
+            raise InvalidValue(
+                f'{name}: is {x.dtype}, for which NumPy has no arrays; export model.float(), weights="float16"'
+            )
 
 
 def _graph(model: nn.Module, call: Call, opset: int, dynamic: bool) -> ModelProto:
@@ -268,6 +283,15 @@ def _session(proto: ModelProto, opset: int, optimization: str) -> InferenceSessi
 
 
 def _run(session: InferenceSession, call: Call) -> list[Tensor]:
-    tensors = [x.numpy() for x in call.tensors]
-    feed = {given.name: x for given, x in zip(session.get_inputs(), tensors, strict=True)}
-    return [torch.from_numpy(y) for y in session.run(None, feed)]
+    tensors, names = [x.numpy() for x in call.tensors], [given.name for given in session.get_inputs()]
+    if len(names) != len(tensors):
+        raise InvalidValue(
+            f"the graph has {len(names)} inputs ({', '.join(names)}), and {len(tensors)} tensors were given"
+        )
+    feed = dict(zip(names, tensors, strict=True))
+    try:
+        return [torch.from_numpy(y) for y in session.run(None, feed)]
+    except Exception as error:
+        raise InvalidValue(
+            f"{call.what}: onnxruntime fails ({str(error).strip()[:300]}); nothing was written"
+        ) from error

@@ -19,7 +19,7 @@ from ..network import RadNet
 from ..running import Call, copied
 from ..threads import silently
 from ..writing import write_atomically
-from .comparing import compare, outputs
+from .comparing import compare, first_outputs, outputs
 
 Exportable = nn.Module | Compression[RadNet] | ModelCompression[nn.Module]
 
@@ -55,8 +55,9 @@ def export_program(
     torch.Size([3, 1])
     """
     twin, call = prepared(model, inputs)
+    expected = first_outputs(twin, call)
     program = program_of(twin, call, dynamic)
-    compare(twin, lambda given: outputs(program.module(), given), call, outputs(twin, call), dynamic)
+    compare(twin, lambda given: outputs(program.module(), given), call, expected, dynamic)
     buffer = io.BytesIO()
     with silently():
         torch.export.save(program, buffer)
