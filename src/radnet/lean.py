@@ -13,7 +13,9 @@ sigmoid); above it is ``v h(2^48)/2^48``. Finite vectors never give a NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -45,9 +47,36 @@ def ordinary_range(dtype: torch.dtype) -> tuple[float, float]:
     return 1 / largest, largest
 
 
-def is_exported(v: Tensor) -> bool:
-    """Whether v belongs to a program that is being made to be shipped: by torch.export or by torch.jit.trace."""
+_only_looked_at = ContextVar("only_looked_at", default=False)
+
+
+@contextmanager
+def only_looked_at() -> Iterator[None]:
+    """While this lasts, programs that this thread exports are not shipped, and hold the operations that eager code runs.
+
+    `compress` compares what an exported program runs with what the model runs.
+
+    >>> from radnet import Squash
+    >>> with only_looked_at():
+    ...     program = torch.export.export(Squash(), (torch.ones(2),))
+    >>> any("abs" in str(node.target) for node in program.graph.nodes)
+    True
+    """
+    before = _only_looked_at.set(True)
+    try:
+        yield
+    finally:
+        _only_looked_at.reset(before)
+
+
+def is_in_program(v: Tensor) -> bool:
+    """Whether v belongs to a program that torch.export or torch.jit.trace is making."""
     return (_is_exporting() and is_compiled(v)) or torch._C._get_tracing_state() is not None
+
+
+def is_exported(v: Tensor) -> bool:
+    """Whether v belongs to a program that is being made to be shipped. (Nobody only looks by way of Dynamo.)"""
+    return is_in_program(v) and (torch.compiler.is_dynamo_compiling() or not _only_looked_at.get())
 
 
 def scaled_by(h: Profile, shift: Tensor | float | None) -> Lean:

@@ -28,7 +28,7 @@ from torch.autograd import forward_ad
 
 from .checks import as_number, check_blocks, check_input, check_shift
 from .errors import InvalidType, InvalidValue
-from .lean import Lean, is_exported, norms, ordinary_range, rescaled, scaled_by
+from .lean import Lean, is_exported, is_in_program, norms, ordinary_range, rescaled, scaled_by
 from .native import kernels
 from .native.kernels import Formula, Norms, inside_transform, is_compiled
 from .origin import Profile, accumulation_dtype, as_shift, less_shift, origin
@@ -187,7 +187,7 @@ def slope_of(h: Profile) -> Profile:
     """
 
     def slope(r: Tensor) -> Tensor:
-        if is_exported(r):
+        if is_in_program(r):
             return torch.zeros_like(r)
         out, pull = torch.func.vjp(h, r)[:2]
         gradient: Tensor = pull(torch.ones_like(out))[0]

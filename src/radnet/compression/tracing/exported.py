@@ -17,6 +17,7 @@ from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
 from ...containers import DEEPEST
+from ...lean import only_looked_at
 from ...modes import Argument, Float64
 from ...running import Call, as_float64, opened, restored
 from ...threads import silently, tracing
@@ -47,7 +48,7 @@ def export_recorded(model: nn.Module, inputs: Sequence[Argument] | Call, wide: n
         The copy whose modules the steps are to name; the model itself by default.
     """
     call = (inputs if isinstance(inputs, Call) else Call(tuple(inputs))).mapped(lambda x: x.detach().clone())
-    around = tracing(), silently(), torch.no_grad(), restored(model), _giving_tensors(model)
+    around = tracing(), silently(), only_looked_at(), torch.no_grad(), restored(model), _giving_tensors(model)
     with ExitStack() as stack:
         for context in around:
             stack.enter_context(context)
