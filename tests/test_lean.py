@@ -132,19 +132,3 @@ def test_compressed_norm_layers_are_exported_without_hypot(generator):
     program = torch.export.export(small, (x,))
     assert not any("hypot" in str(node.target) for node in program.graph.nodes)
     assert torch.allclose(program.module()(x), small(x), rtol=1e-5, atol=1e-6)
-
-
-def test_what_compress_exports_for_itself_runs_what_eager_code_runs(generator):
-    """It compares the two, so a lean program would be refused: a rescaling in a model that torch.fx cannot follow."""
-
-    class Steps(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(3, 32), nn.Linear(32, 2)
-
-        def forward(self, x):
-            h = radnet.rescaling.rescale(self.a(x), torch.tanh)
-            return [self.b(h[:, t]) for t in range(h.shape[1])]
-
-    c = radnet.compress(Steps().eval(), torch.randn(4, 5, 3, generator=generator))
-    assert (c.traced_by, c.certificate.lossless) == ("torch.export", True)
