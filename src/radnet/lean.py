@@ -52,7 +52,7 @@ _only_looked_at = ContextVar("only_looked_at", default=False)
 
 @contextmanager
 def only_looked_at() -> Iterator[None]:
-    """While this lasts, programs that this thread exports are not shipped, and hold the operations that eager code runs.
+    """While this lasts, programs that this thread exports are not shipped, and hold what eager code runs.
 
     `compress` compares what an exported program runs with what the model runs.
 

@@ -641,3 +641,20 @@ def test_sizes_at_which_an_argument_begins_to_matter_are_found(make, call):
     except radnet.RadNetError:
         return
     torch.testing.assert_close(found, original(*args, **kwargs), rtol=1e-4, atol=1e-6)
+
+
+def test_numbers_in_parameters_decide_turns_too(generator):
+    """Turns are looked for with parameters that have no numbers, and where forward asks for them, with their own."""
+
+    class Limited(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.rho, self.b = nn.Linear(3, 24), radnet.Squash(), nn.Linear(24, 2)
+            self.limit = nn.Parameter(torch.tensor([700.0]), requires_grad=False)
+
+        def forward(self, x):
+            y = self.b(self.rho(self.a(x)))
+            return y.abs() if len(x) > self.limit.tolist()[0] else y
+
+    found = Turns(Precision().copy(Limited()), Call((torch.randn(5, 3, generator=generator),)), Precision()).found()
+    assert [turn.examples for turn in found] == [((701, 3),)]

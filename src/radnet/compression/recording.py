@@ -27,7 +27,7 @@ _SIZED = (
     "rand", "pad", "as_strided", "unflatten", "linspace", "one_hot", "eye", "tril", "triu", "pool", "upsample",
     "roll", "chunk", "unfold", "fold", "select", "scalar_tensor", "index", "scatter", "gather", "size",
 )  # fmt: skip
-_SILENT = ("aten.detach", "aten.alias", "aten.lift_fresh", "profiler.")
+_SILENT = ("aten.detach", "aten.alias", "aten.lift_fresh", "profiler.", "prim.device")
 #: operations that show at every scale of the inputs, so that a run with and one without them give different outputs;
 #: of these there may be more or fewer in runs of one program
 _HARMLESS = (

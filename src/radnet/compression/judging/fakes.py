@@ -33,11 +33,11 @@ class Unknown(Exception):
 
 
 class Cap(Mode):
-    """Ends a run on fake tensors that has more operations than are waited for, or would need many real numbers."""
+    """Ends a run on fake tensors that has more operations than are waited for."""
 
-    def __init__(self, most: int, world: World) -> None:
+    def __init__(self, most: int) -> None:
         super().__init__()
-        self.left, self.world = most, world
+        self.left = most
 
     def __torch_dispatch__(
         self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
@@ -45,6 +45,19 @@ class Cap(Mode):
         self.left -= 1
         if self.left < 0:
             raise TooLong
+        return func(*args, **(kwargs or {}))
+
+
+class FewZeros(Mode):
+    """Ends a run on fake tensors that would need many real numbers."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
+    def __torch_dispatch__(
+        self, func: Argument, types: Argument, args: Argument = (), kwargs: Argument = None
+    ) -> Argument:
         dense = (x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.layout == torch.strided)
         zeros = sum(x.numel() for x in dense)
         self.world.mode.allow_fallback_kernels = zeros <= MOST_ZEROS
@@ -73,6 +86,11 @@ class World:
         self.between, self.unsupported = Between(), UnsupportedOperatorException
         self.asked: Argument = _asking()()
         self.mode: Argument = FakeTensorMode(shape_env=self.asked, allow_non_fake_inputs=True)
+
+    def parameter(self, p: Tensor) -> Tensor:
+        """A fake tensor in the place of a parameter, which PyTorch would make of it at every use."""
+        fake: Tensor = self.mode.from_tensor(p.detach(), static_shapes=True)
+        return fake
 
     def static(self, x: Tensor, sizes: Sizes) -> Tensor:
         """A fake tensor of these sizes."""

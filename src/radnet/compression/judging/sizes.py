@@ -23,14 +23,14 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from ...modes import Mode
-from ...running import Call, Precision, run
+from ...running import Call, Precision, copied, run
 from ...surroundings import is_own
 from ...threads import silently
 from ..recording import Log, Recorder, essence, grown_by, loops, proportional
 from ..tracing.fx import whole_modules
 from ..tracing.opaque import as_one_operation
 from .comparisons import HIGHEST, Comparison, Path, Sizes, sizes_of, solved, together
-from .fakes import Cap, Refused, TooLong, Unknown, World
+from .fakes import Cap, FewZeros, Refused, TooLong, Unknown, World
 
 #: how many operations a run may have more than the first one; and all runs together that look behind long loops
 MORE_OPERATIONS, LONG_LOOPS = 500, 3_000
@@ -80,7 +80,6 @@ class Turns:
         self.named, self.compares = named, compares
         self.looped: set[str] = set()  # modules that are called more often with larger sizes
         self.copy, self.call, self.precision = model, call, precision
-        self.whole = whole_modules(model)
         self.given = sizes_of(call)
         self.axes = [axis for x in call.tensors for axis in range(x.ndim)]
         self._free: dict[int, bool] = {}  # whether the model accepts that this size alone, or its like, is another
@@ -95,10 +94,14 @@ class Turns:
 
     def found(self) -> list[Turn]:
         """The turns; none if the model does not run on fake tensors, where something asks for numbers."""
+        whole = whole_modules(self.copy)
         with silently():
-            try:
-                self.first = self._log(self.given)
-            except Exception:  # whatever a model says to tensors without numbers
+            for twin in (copied(self.copy, self.world.parameter, Tensor.clone), self.copy):
+                self.copy, self.whole = twin, {path: twin.get_submodule(path) for path in whole}
+                with suppress(Exception):  # whatever a model says to tensors, or to parameters, without numbers
+                    self.first = self._log(self.given)
+                    break
+            else:
                 return []
             self._more = MORE_OPERATIONS
             self.compared = self._first_path()
@@ -194,7 +197,7 @@ class Turns:
         recorder = Recorder(self.copy)
         self.symbolic_log = recorder.log
         with self.world.between:
-            self._run(self.world.symbolic, sizes, (recorder,), recorder.whole(self.whole))
+            self._run(self.world.symbolic, sizes, (self._cap(), recorder), recorder.whole(self.whole))
         lost, found = self.world.asked.told()
         path = tuple(dict.fromkeys(Comparison(code, outcome) for code, outcome in found))
         lost += " ".join(comparison.code for comparison in path if not comparison.holds(sizes))  # they cannot be made
@@ -340,10 +343,13 @@ class Turns:
         if sizes in self._logs:
             return self._logs[sizes]
         recorder = Recorder(self.copy)
-        most = self._more + len(getattr(self, "first", ()))
-        self._run(self.world.static, sizes, (Cap(most, self.world), recorder), recorder.whole(self.whole))
+        modes = self._cap(), FewZeros(self.world), recorder
+        self._run(self.world.static, sizes, modes, recorder.whole(self.whole))
         self._logs[sizes] = recorder.log
         return recorder.log
+
+    def _cap(self) -> Cap:
+        return Cap(self._more + len(getattr(self, "first", ())))
 
     def _run(
         self,
