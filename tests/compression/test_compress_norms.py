@@ -277,7 +277,8 @@ KNOWN_TO_ONNX = {
     for name in (
         "__and__.Tensor", "_assert_tensor_metadata.default", "abs.default", "add.Tensor", "amax.default",
         "clamp.default", "detach.default", "div.Tensor", "eq.Scalar", "full.default", "full_like.default", "gt.Scalar",
-        "isfinite.default", "le.Tensor", "linalg_vector_norm.default", "linear.default", "lt.Scalar", "mul.Tensor", "neg.default",
+        "isfinite.default", "le.Tensor", "linalg_vector_norm.default", "linear.default", "lt.Scalar",
+        "mul.Tensor", "neg.default",
         "ones_like.default", "reciprocal.default", "sqrt.default", "square.default", "sub.Tensor",
         "sum.dim_IntList", "to.dtype", "where.ScalarSelf", "where.self",
         "zeros_like.default",
