@@ -322,3 +322,60 @@ def test_the_command_writes_a_header(tmp_path, monkeypatch, capsys):
     assert "say as what" in capsys.readouterr().err
     assert main(["export", "net.safetensors", "net.h", "--c", "--dtype", "float64", "--force"]) == 0
     assert "104 bytes" in capsys.readouterr().out
+
+
+class Twice(nn.Sequential):
+    def __call__(self, x):
+        return 2 * super().__call__(x)
+
+
+class Backwards(nn.Sequential):
+    def __iter__(self):
+        return reversed(list(super().__iter__()))
+
+
+def residual(**parts):
+    model = radnet.models.ResidualRadialMLP(3, 2, width=4, hidden=5, depth=2)
+    for name, part in parts.items():
+        setattr(model, name, part)
+    return model
+
+
+def shifted(shift):
+    rho = radnet.Squash(shift=0.5)
+    rho.shift = torch.tensor(shift)
+    return nn.Sequential(nn.Linear(2, 2), rho)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Twice(nn.Linear(3, 2)), "this Twice is not written"),
+        (lambda: Backwards(nn.Linear(3, 3), radnet.Squash(), nn.Linear(3, 3)), "this Backwards is not written"),
+        (lambda: residual(stem=nn.Identity()), r"blocks.0: no linear layer stands before it"),
+        (
+            lambda: residual(stem=nn.Linear(3, 1), blocks=nn.ModuleList([nn.Linear(1, 4)])),
+            "blocks.0: reads 1 entries and gives 4",
+        ),
+        (lambda: shifted([0.1, 0.2]), "its shift is not one finite number"),
+        (lambda: shifted(float("nan")), "its shift is not one finite number"),
+        (lambda: nn.Sequential(nn.Identity()), "0 dtypes: it has none, or is quantised"),
+    ],
+)
+def test_what_is_not_what_its_class_says_is_not_written(make, said, tmp_path):
+    with pytest.raises(radnet.RadNetError, match=said):
+        export_c(make(), tmp_path / "net.h")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["linux", "finite", "printf", "malloc", "strlen", "remove", "index", "toupper"])
+def test_names_that_are_taken_beside_the_header_are_refused(name, tmp_path):
+    with pytest.raises(radnet.RadNetError, match="that C has not itself"):
+        export_c(radnet.RadNet((2, 5, 3)), tmp_path / "net.h", name=name)
+
+
+def test_words_of_the_template_may_be_in_a_name(tmp_path):
+    export_c(radnet.RadNet((2, 5, 3), "squash", shift=0.5), tmp_path / "net.h", name="netTYPE_SHIFT")
+    text = (tmp_path / "net.h").read_text()
+    assert "static inline void netTYPE_SHIFT_affine(const float *W" in text
+    assert "netfloat" not in text

@@ -322,3 +322,152 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     assert "net.onnx exists" in errors
     assert errors.count("say as what, with one of --onnx, --c, --torch, --hub") == 2
     assert "expected float16 or int8" in errors
+
+
+def test_options_of_another_format_are_refused_and_the_source_is_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    radnet.save(radnet.RadNet((2, 32, 1)), "net.safetensors")
+    before = (tmp_path / "net.safetensors").read_bytes()
+    assert main(["export", "net.safetensors", "net.h", "--c", "--weights", "int8"]) == 2
+    assert main(["export", "net.safetensors", "net.onnx", "--onnx", "--dtype", "float64"]) == 2
+    assert main(["export", "net.safetensors", "net.safetensors", "--onnx", "--force"]) == 2
+    errors = capsys.readouterr().err
+    assert "--weights: says nothing about --c" in errors
+    assert "is the network itself" in errors
+    assert (tmp_path / "net.safetensors").read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+class Written(nn.Module):
+    """A linear layer and whatever a function makes of it."""
+
+    def __init__(self, function, **buffers):
+        super().__init__()
+        self.layer, self.function = nn.Linear(3, 3), function
+        for name, x in buffers.items():
+            self.register_buffer(name, x)
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def counting(m, x):
+    m.n += 1
+    return m.layer(x) + m.n
+
+
+ANOTHER_FUNCTION = {
+    "a hundred rows at most": (lambda m, x: m.layer(x[:100]), {}, "101 rows: the exported model gives shapes"),
+    "otherwise beyond a thousand": (
+        lambda m, x: -m.layer(x) if x.shape[0] > 1000 else m.layer(x),
+        {},
+        "1001 rows, row",
+    ),
+    "a length that is a number": (lambda m, x: -m.layer(x) if len(x) > 1000 else m.layer(x), {}, "makes a constant of"),
+    "otherwise at seven": (lambda m, x: m.layer(x) if x.shape[0] != 7 else x, {}, "7 rows, row"),
+    "too many to try": (lambda m, x: -m.layer(x) if x.shape[0] > 10**7 else m.layer(x), {}, "too many to compare"),
+    "by chance": (lambda m, x: nn.functional.dropout(m.layer(x), 0.5, True), {}, "draws random numbers"),
+    "a state": (counting, {"n": torch.zeros(())}, "depends on what earlier calls left"),
+    "beyond the range of torch's graph": (lambda m, x: nn.functional.logsigmoid(m.layer(x)), {}, "a thousand times"),
+    "words": (lambda m, x: (m.layer(x), "words"), {}, "gives 'words' among its outputs"),
+}
+
+
+@pytest.mark.parametrize("name", ANOTHER_FUNCTION)
+def test_what_would_be_another_function_elsewhere_is_refused(name, tmp_path, generator):
+    function, buffers, said = ANOTHER_FUNCTION[name]
+    with pytest.raises(InvalidValue, match=said):
+        radnet.export_onnx(Written(function, **buffers), tmp_path / "a.onnx", torch.randn(20, 3, generator=generator))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_refuses_numbers_of_rows_by_itself_and_says_so(tmp_path, generator):
+    model = Written(lambda m, x: -m.layer(x) if x.shape[0] > 20 else m.layer(x))
+    x = torch.randn(20, 3, generator=generator)
+    with pytest.raises(InvalidValue, match=r"21 rows: the program refuses .* give dynamic=False"):
+        export_program(model, tmp_path / "a.pt2", x)
+    export_program(model, tmp_path / "a.pt2", x, dynamic=False)
+    with pytest.raises(InvalidType, match="dynamic='no': expected True or False"):
+        export_program(model, tmp_path / "a.pt2", x, dynamic="no")
+
+
+def test_rows_that_must_be_even_and_open_lists_of_arguments_are_written(tmp_path, generator):
+    x = torch.randn(20, 3, generator=generator)
+    pairs = Written(lambda m, x: m.layer(x).reshape(-1, 2, 3))
+    radnet.export_onnx(pairs, tmp_path / "a.onnx", x)
+    assert torch.allclose(run(tmp_path / "a.onnx", x[:6]), pairs(x[:6]).detach(), atol=1e-6)
+
+    class Any(nn.Module):
+        def forward(self, *xs):
+            return sum(xs)
+
+    radnet.export_onnx(Any(), tmp_path / "b.onnx", (x, x))
+    assert torch.allclose(run(tmp_path / "b.onnx", x[:6], x[:6]), 2 * x[:6])
+
+
+class Permuted(nn.Module):
+    """A table of indices before a table of vectors."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.register_buffer("order", torch.randperm(5000, generator=generator))
+        self.table = nn.Embedding(5000, 4)
+
+    def forward(self, i):
+        return self.table(torch.index_select(self.order, 0, i))
+
+
+def test_shorter_weights_leave_indices_alone_and_refuse_what_is_not_finite(tmp_path, generator):
+    model, i = Permuted(generator), torch.arange(3000, 3020)
+    for kind in ("float16", "int8"):
+        found = radnet.export_onnx(model, tmp_path / "a.onnx", i, weights=kind)
+        assert found.gap < 0.02 * found.scale
+        other = torch.arange(4000, 4050)
+        assert float((run(tmp_path / "a.onnx", other) - model(other).detach()).abs().max()) < 0.05
+    with torch.no_grad():
+        model.table.weight[7, 1] = -torch.inf
+    for kind in ("float16", "int8"):
+        with pytest.raises(InvalidValue, match="has numbers that are not finite"):
+            radnet.export_onnx(model, tmp_path / "b.onnx", i, weights=kind)
+    part = Written(lambda m, x: m.layer(torch.einsum("ij,bj->bi", m.W, x)), W=torch.eye(3))
+    assert radnet.export_onnx(part, tmp_path / "c.onnx", torch.ones(4, 3), weights="int8").weights in (
+        "int8",
+        "float32, int8",
+    )
+
+
+@pytest.mark.parametrize("h", [lambda r: 1 / r**2, torch.acosh, lambda r: torch.exp(1 / r)])
+def test_a_profile_without_a_limit_at_0_is_0_there(h, generator):
+    rho = radnet.Radial(h)
+    v = torch.cat([torch.zeros(2, 3), 2 + torch.rand(3, 3, generator=generator)])
+    assert torch.allclose(torch.jit.trace(rho, (v,), check_trace=False)(v), rho(v))
+
+
+def test_what_is_wrong_is_said_before_anything_is_computed(tmp_path, monkeypatch):
+    from radnet.export import onnx as ours
+
+    def never(*arguments, **options):
+        raise AssertionError("this takes its time")
+
+    net = radnet.RadNet((2, 8, 1))
+    monkeypatch.setattr(ours, "prepared", never)
+    monkeypatch.setattr(ours, "_LARGEST", 10)
+    for path, options, kind, said in (
+        (tmp_path / "none" / "a.onnx", {}, radnet.errors.MissingFile, "there is no folder"),
+        (tmp_path, {}, InvalidValue, "is a folder"),
+        (tmp_path / "a.onnx", {"certificate": 5}, InvalidType, "expected what radnet.verify gives"),
+        (tmp_path / "a.onnx", {"certificate": {}}, InvalidType, "expected what radnet.verify gives"),
+        (tmp_path / "a.onnx", {"certificate": {"lossless": np.nan}}, InvalidValue, "expected plain finite data"),
+        (tmp_path / "a.onnx", {}, InvalidValue, "132 bytes of weights; an ONNX file has at most 2 GiB"),
+    ):
+        with pytest.raises(kind, match=said):
+            radnet.export_onnx(net, path, **options)
+
+
+def test_errors_speak_of_this_function(tmp_path):
+    with pytest.raises(InvalidValue, match=r"export has to run it once, .* give inputs"):
+        radnet.export_onnx(nn.Conv2d(1, 2, 3), tmp_path / "a.onnx")
+    with pytest.raises(InvalidType, match="give it model._orig_mod"):
+        radnet.export_onnx(torch.compile(nn.Linear(2, 1)), tmp_path / "a.onnx")
+    own = type("Net", (nn.Linear,), {"__module__": "my_quantized_nets"})
+    radnet.export_onnx(own(2, 1), tmp_path / "a.onnx")

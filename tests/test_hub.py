@@ -140,3 +140,66 @@ def test_on_the_command_line(tmp_path, monkeypatch, capsys):
     assert "is a folder with something in it" in said
     assert "it was not compressed; run radnet compress first" in said
     assert "is a file; give the name of a folder" in said
+
+
+def test_a_forward_of_ones_own_is_not_lost(tmp_path):
+    class Doubled(radnet.RadNet):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    with pytest.raises(InvalidValue, match="has hooks or a forward of its own"):
+        HubRadNet.of(Doubled((2, 8, 1)))
+
+
+def test_the_card_of_another_model_does_not_stay(tmp_path, generator):
+    save_pretrained(compressed(generator), tmp_path)
+    before = sorted((p.name, p.read_bytes()) for p in tmp_path.iterdir())
+    with pytest.raises(InvalidValue, match=r"README.md: is the card of another model"):
+        save_pretrained(radnet.RadNet((7, 3, 1)), tmp_path, with_card=False)
+    assert sorted((p.name, p.read_bytes()) for p in tmp_path.iterdir()) == before
+
+
+def test_sizes_before_and_certificates_are_kept_for_any_class(tmp_path):
+    model = nn.Sequential(nn.Linear(2, 64), radnet.Squash(), nn.Linear(64, 1))
+    c = radnet.compress(model)
+    save_pretrained(c, tmp_path / "a")
+    assert "| parameters | 257 | 13 |" in (tmp_path / "a" / "README.md").read_text()
+    save_pretrained(c.network, tmp_path / "b", certificate=c.certificate)
+    assert radnet.hub.compressed_as(tmp_path / "b" / "model.safetensors")[0]["lossless"] is True
+
+
+def test_a_profile_of_ones_own_is_given_again(tmp_path):
+    net = radnet.RadNet((2, 16, 1), radnet.Radial(torch.tanh, name="mine"))
+    c = radnet.compress(net)
+    save_pretrained(c, tmp_path)
+    again = from_pretrained(tmp_path, activations={"mine": torch.tanh})
+    assert torch.equal(again(torch.ones(3, 2)), c.network(torch.ones(3, 2)))
+
+
+def test_nothing_is_written_unless_everything_can_be(tmp_path, generator):
+    c = compressed(generator)
+    (tmp_path / "config.json").mkdir()
+    for folder, options, kind, said in (
+        (tmp_path, {}, InvalidValue, "config.json: is a folder"),
+        (None, {}, InvalidType, "a path was expected"),
+        ("a\0b", {}, InvalidValue, "name of a file"),
+        (tmp_path / "w", {"widths_before": 5}, InvalidValue, "expected the widths of the network before"),
+        (tmp_path / "c", {"certificate": "abc"}, InvalidType, "expected what radnet.verify gives"),
+    ):
+        with pytest.raises(kind, match=said):
+            save_pretrained(c, folder, **options)
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_what_is_no_folder_or_no_model_is_said(tmp_path, generator):
+    save_pretrained(compressed(generator), tmp_path)
+    for where, model in ((5, None), (tmp_path, "x"), (tmp_path, radnet.RadNet)):
+        with pytest.raises(InvalidType, match="expected"):
+            from_pretrained(where, model)
+    (tmp_path / "config.json").write_text("[")
+    with pytest.raises(InvalidValue, match="config.json is damaged"):
+        HubRadNet.from_pretrained(tmp_path)
+    with pytest.raises(MissingFile, match="no such folder"):
+        HubRadNet.from_pretrained(str(tmp_path / "a" / "b" / "c"))
+    with pytest.raises(InvalidType, match="expected a folder"):
+        HubRadNet.from_pretrained(5)

@@ -113,7 +113,7 @@ class RadialActivation(nn.Module, abc.ABC):
 
         It is what exported programs hold.
         """
-        return scaled_by(self.profile, self.shift)(v, r)
+        return scaled_by(self.profile, self.shift, bounded=self._formula() is not None)(v, r)
 
     def reach(self, dtype: torch.dtype = torch.float64) -> Reach:
         """How far it takes vectors of this dtype; nothing is known unless a subclass says so.

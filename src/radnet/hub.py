@@ -16,15 +16,18 @@ from typing import Any, TypeVar, cast
 from torch import nn
 
 from . import files
-from .checks import is_whole
+from .checks import check_path, is_whole
 from .compression import Compression, ModelCompression
 from .compression.judging.certificate import Measured, plain_data
 from .compression.storage import KEY as MODEL
-from .errors import InvalidType, InvalidValue, MissingFile, MissingPackage
+from .compression.storage import save_model
+from .compression.trust import stands_for
+from .errors import InvalidType, InvalidValue, MissingFile, MissingPackage, RadNetError
+from .files import ActivationSource
 from .network import RadNet
 from .saving import load, load_into, save
 from .widths import count_parameters
-from .writing import write_atomically
+from .writing import check_target, write_atomically
 
 try:
     from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
@@ -64,6 +67,8 @@ class HubRadNet(RadNet, PyTorchModelHubMixin, library_name="radnet", paper_url=P
             return net
         if not isinstance(made, RadNet):
             raise InvalidType(f"HubRadNet.of needs a RadNet or a compression of one, got a {type(made).__name__}")
+        if not stands_for(made, RadNet):
+            raise InvalidValue(f"this {type(made).__name__} has hooks or a forward of its own, which would be lost")
         return cls._around(made)
 
     @classmethod
@@ -93,6 +98,21 @@ class HubRadNet(RadNet, PyTorchModelHubMixin, library_name="radnet", paper_url=P
         net = cls._around(files.load(path, device=map_location)).eval()
         net.certificate, net.widths_before = compressed_as(path)
         return net
+
+    @classmethod
+    def from_pretrained(cls: type[NetworkT], *args: object, **kwargs: object) -> NetworkT:
+        """Read a network; as the hub's own method, whose errors about what is there are `RadNetError`."""
+        where = args[0] if args else kwargs.get("pretrained_model_name_or_path")
+        if not isinstance(where, str | os.PathLike):
+            raise InvalidType(f"{where!r}: expected a folder, or a repository, owner/name")
+        try:
+            return super().from_pretrained(*cast("Any", args), **cast("Any", kwargs))
+        except HFValidationError as error:
+            raise MissingFile(f"{where}: no such folder, and no name of a repository ({error})") from error
+        except (ValueError, AttributeError) as error:
+            if isinstance(error, RadNetError):
+                raise
+            raise InvalidValue(f"{where}: its {CONFIG} is damaged ({error})") from error
 
     def generate_model_card(self, *args: object, **kwargs: object) -> ModelCard:
         """The card: widths before and after, and what the certificate says."""
@@ -140,11 +160,12 @@ def save_pretrained(
     (['README.md', 'config.json', 'model.safetensors'], (2, 3, 1))
     """
     said = plain_data(certificate)
-    before = None if widths_before is None else tuple(widths_before)
-    network = model
+    before = None if widths_before is None else _widths(widths_before)
+    network, parameters = model, None
     if isinstance(model, Compression | ModelCompression):
         said, network = said or model.certificate.for_file(), model.network
-        before = model.original.widths if isinstance(model, Compression) else before
+        before = model.original.widths if isinstance(model.original, RadNet) else before
+        parameters = sum(p.numel() for p in model.original.parameters())
     if not isinstance(network, nn.Module):
         raise InvalidType(f"save_pretrained needs a module or a compression, got a {type(model).__name__}")
     if with_card and said is None:
@@ -152,23 +173,50 @@ def save_pretrained(
             f"{type(network).__name__}: a card says what was measured, and there is no certificate; give what compress "
             "gives, or certificate=radnet.verify(original, model, inputs), or with_card=False"
         )
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidValue(f"{folder}: no folder can be made there ({error})") from error
-    save(model, folder / TENSORS)
-    if said is not None and isinstance(network, RadNet) and not isinstance(model, Compression):
+    config = json.dumps(_config_of(network), indent=2)
+    words = card(network, said, before, parameters) if with_card else None
+    folder = _folder(folder)
+    for name in (TENSORS, CONFIG, CARD):
+        check_target(folder / name)
+    if words is None and _is_our_card(folder / CARD):
+        raise InvalidValue(f"{folder / CARD}: is the card of another model; remove it, or write one for this")
+    if said is None or isinstance(model, Compression | ModelCompression):
+        save(model, folder / TENSORS)
+    elif isinstance(network, RadNet) and stands_for(network, RadNet):
         files.save(network, folder / TENSORS, certificate=said, before=before)
-    _write(folder / CONFIG, json.dumps(_config_of(network), indent=2))
-    if with_card:
-        _write(folder / CARD, card(network, said, before))
+    else:
+        save_model(network, folder / TENSORS, certificate=said)
+    _write(folder / CONFIG, config)
+    if words is not None:
+        _write(folder / CARD, words)
+
+
+def _widths(given: object) -> tuple[int, ...]:
+    """Widths, if they are some."""
+    if not isinstance(given, Sequence) or len(given) < 2 or not all(is_whole(n) and n > 0 for n in given):
+        raise InvalidValue(f"widths_before={given!r}: expected the widths of the network before, as (2, 64, 1)")
+    return tuple(given)
+
+
+def _folder(folder: str | os.PathLike[str]) -> Path:
+    """The folder, made if it is not there."""
+    check_path(folder)
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        raise InvalidValue(f"{folder}: no folder can be made there ({error})") from error
+    return Path(folder)
+
+
+def _is_our_card(path: Path) -> bool:
+    return path.is_file() and b"library_name: radnet" in path.read_bytes()[:1000]
 
 
 def from_pretrained(
     where: str | os.PathLike[str],
     model: nn.Module | None = None,
     *,
+    activations: Mapping[str, ActivationSource] | None = None,
     revision: str | None = None,
     local_files_only: bool = False,
     token: str | bool | None = None,
@@ -181,6 +229,8 @@ def from_pretrained(
         A folder, or a repository, ``owner/name``.
     model : nn.Module, optional
         A freshly made model of your own class, which is filled and given back; not needed for models of ours.
+    activations : mapping, optional
+        As `radnet.load` takes it: for each activation with a profile of your own its name and the profile.
     revision, local_files_only, token
         As ``huggingface_hub.hf_hub_download`` takes them.
 
@@ -191,11 +241,14 @@ def from_pretrained(
     InvalidValue
         If it is damaged, or a model of a class of your own and none was given.
     """
+    check_path(where)
+    if model is not None and not isinstance(model, nn.Module):
+        raise InvalidType(f"model={model!r:.60}: expected a freshly made module, to be filled")
     path = _tensors(os.fspath(where), revision=revision, local_files_only=local_files_only, token=token)
     if model is not None:
         load_into(model, path)
         return model
-    found = load(path)
+    found = load(path, activations)
     return found if isinstance(found, nn.Module) else found.network
 
 
@@ -236,7 +289,12 @@ def _config_of(model: nn.Module) -> dict[str, object]:
     return {**said, "widths": list(model.widths), "bias": model.has_bias, "activations": entries}
 
 
-def card(model: nn.Module, certificate: Mapping[str, object] | None, before: tuple[int, ...] | None) -> str:
+def card(
+    model: nn.Module,
+    certificate: Mapping[str, object] | None,
+    before: tuple[int, ...] | None,
+    parameters: int | None = None,
+) -> str:
     """A model card: what it is, how large it was and is, what was measured, how to read it."""
     count = sum(p.numel() for p in model.parameters())
     lines = ["---", "library_name: radnet", "tags:", "- radial-networks", "- model-compression", "---", ""]
@@ -244,7 +302,9 @@ def card(model: nn.Module, certificate: Mapping[str, object] | None, before: tup
     lines += ["| | before | now |", "|---|---|---|"]
     if isinstance(model, RadNet):
         lines.append(f"| widths | {before or 'not known'} | {model.widths} |")
-    was = "not known" if before is None else f"{count_parameters(before, _has_bias(model)):,}"
+    if parameters is None and before is not None:
+        parameters = count_parameters(before, _has_bias(model))
+    was = "not known" if parameters is None else f"{parameters:,}"
     lines += [f"| parameters | {was} | {count:,} |", ""]
     if certificate is not None:
         verdict = "The same function" if certificate.get("lossless") else "**Not the same function**"

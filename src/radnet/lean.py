@@ -7,7 +7,8 @@ float32, 2^-384 and 2^384 in float64) it is ``v h(r - t)/r``, for the profiles o
 
 Where norms are ordinary it is the full form to 4 eps, away from jumps. At 0 it is 0. Below the range it is
 ``v h(2^-48)/2^-48``, which is the full form again wherever ``h(-t) = 0``, and shorter than it elsewhere (the radial
-sigmoid); above it is ``v h(2^48)/2^48``. Finite vectors never give a NaN.
+sigmoid), or 0 where that is not finite; above it is ``v h(2^48)/2^48``. Finite vectors never give a NaN but where the
+profile itself does.
 """
 
 from __future__ import annotations
@@ -79,13 +80,21 @@ def is_exported(v: Tensor) -> bool:
     return is_in_program(v) and (torch.compiler.is_dynamo_compiling() or not _only_looked_at.get())
 
 
-def scaled_by(h: Profile, shift: Tensor | float | None) -> Lean:
-    """The lean form of any profile.
+def scaled_by(h: Profile, shift: Tensor | float | None, *, bounded: bool = False) -> Lean:
+    """The lean form of any profile; one that is not ``bounded`` near 0 may have no finite factor there: it is 0 then.
 
     >>> scaled_by(torch.tanh, 1.0)(torch.tensor([0.0, 2.0]), torch.tensor([2.0]))
     tensor([0.0000, 0.7616])
     """
-    return lambda v, r: v * (h(less_shift(r, shift)) / r)
+
+    def scaled(v: Tensor, r: Tensor) -> Tensor:
+        factor = h(less_shift(r, shift)) / r
+        if bounded:
+            return v * factor
+        ordinary = (r > ordinary_range(r.dtype)[0]) | (factor.abs() < torch.inf)
+        return v * torch.where(ordinary, factor, torch.zeros_like(factor))
+
+    return scaled
 
 
 def rescaled(v: Tensor, lean: Lean, dim: int) -> Tensor:

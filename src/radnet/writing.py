@@ -53,7 +53,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
         If the system refuses: no room, no permission. The old file is as it was.
     """
     try:
-        target = _target(path)
+        target = check_target(path)
         remove_leftovers(target)
         _write(target, data)
     except RadNetError:
@@ -125,8 +125,8 @@ def _opened(lock: Path) -> int:
     return descriptor
 
 
-def _target(path: str | os.PathLike[str]) -> Path:
-    """Where a write goes: links followed."""
+def check_target(path: str | os.PathLike[str]) -> Path:
+    """Where a write goes, links followed; raises where nothing can be written, so that long work asks for it first."""
     check_path(path)
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():

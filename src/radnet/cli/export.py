@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 _DTYPES, _WEIGHTS = ("float32", "float64"), ("float16", "int8")
+#: the options beside those of all formats
+_OPTIONS = {
+    "--onnx": ("--inputs", "--weights", "--opset"),
+    "--c": ("--name", "--dtype", "--max-bytes"),
+    "--torch": ("--inputs",),
+    "--hub": (),
+}
 Answer = dict[str, object]
 
 
@@ -32,10 +39,12 @@ def export(
         str | None, typer.Option(help="ONNX, torch: a .npy or .csv file with one input a row to follow it with.")
     ] = None,
     weights: Annotated[str | None, typer.Option(help="ONNX: keep matrices as float16 or int8.")] = None,
-    opset: Annotated[int, typer.Option(help="ONNX: version of the operators.")] = 18,
-    name: Annotated[str, typer.Option(help="C: of the function.")] = "network",
+    opset: Annotated[int | None, typer.Option(help="ONNX: version of the operators, 18 by default.")] = None,
+    name: Annotated[str | None, typer.Option(help="C: of the function, network by default.")] = None,
     dtype: Annotated[str | None, typer.Option(help="C: float32 or float64; by default that of the network.")] = None,
-    max_bytes: Annotated[int, typer.Option(help="C: refuse a network with more bytes of weights.", min=1)] = 2**22,
+    max_bytes: Annotated[
+        int | None, typer.Option(help="C: refuse a network with more bytes of weights, 4 MiB by default.", min=1)
+    ] = None,
     force: Force = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -45,6 +54,15 @@ def export(
     wanted = [option for option, yes in asked.items() if yes]
     if len(wanted) != 1:
         raise InvalidValue(f"export: say as what, with one of {', '.join(asked)}")
+    given = {
+        "--inputs": inputs, "--weights": weights, "--opset": opset,
+        "--name": name, "--dtype": dtype, "--max-bytes": max_bytes,
+    }  # fmt: skip
+    for option, value in given.items():
+        if value is not None and option not in _OPTIONS[wanted[0]]:
+            raise InvalidValue(f"{option}: says nothing about {wanted[0]}, which takes {_OPTIONS[wanted[0]] or 'none'}")
+    if Path(out).exists() and Path(source).exists() and Path(out).samefile(source):
+        raise InvalidValue(f"{out}: is the network itself; give another name")
     if dtype is not None and dtype not in _DTYPES:
         raise InvalidValue(f"--dtype {dtype}: expected {' or '.join(_DTYPES)}")
     if weights is not None and weights not in _WEIGHTS:
@@ -55,11 +73,11 @@ def export(
 
         found = model_of(source, model)
         if as_c:
-            answer, said = _c(found, out, name, dtype, max_bytes)
+            answer, said = _c(found, out, name or "network", dtype, max_bytes or 2**22)
         elif as_hub:
             answer, said = _hub(found, out, source)
         elif as_onnx:
-            answer, said = _onnx(found, out, inputs, weights, opset, _certificate(source))
+            answer, said = _onnx(found, out, inputs, weights, opset or 18, _certificate(source))
         else:
             answer, said = _program(found, out, inputs)
     if as_json:

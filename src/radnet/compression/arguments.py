@@ -45,7 +45,14 @@ def is_chain(model: nn.Module) -> bool:
     return linear and radial and len(layers) == len(rescalings) and len({layer.bias is None for layer in layers}) == 1
 
 
-def inputs_for(model: nn.Module, given: Argument, generator: torch.Generator) -> Call:
+def inputs_for(
+    model: nn.Module,
+    given: Argument,
+    generator: torch.Generator,
+    *,
+    who: str = "compress",
+    argument: str = "example_inputs",
+) -> Call:
     """The call that is looked at: the given inputs, or normal rows for a model that begins with a linear layer."""
     if given is not None:
         if isinstance(model, RadNet) and isinstance(given, Tensor) and given.ndim == 1:
@@ -57,8 +64,8 @@ def inputs_for(model: nn.Module, given: Argument, generator: torch.Generator) ->
     if not isinstance(first, nn.Linear):
         kind = "it has no layers" if first is None else f"its first layer is a {type(first).__name__}"
         raise InvalidValue(
-            f"{type(model).__name__}: compress has to run it once, and {kind}, which does not say how large inputs "
-            "are; give example_inputs"
+            f"{type(model).__name__}: {who} has to run it once, and {kind}, which does not say how large inputs "
+            f"are; give {argument}"
         )
     x = torch.randn(CERTIFICATE_ROWS, first.in_features, generator=generator, device=generator.device)
     return Call((x.to(first.weight),))

@@ -21,7 +21,7 @@ from ..errors import InvalidType, InvalidValue
 from ..reading import FLOATS, STORED, Header, Layout, check_initialised, pack, reading, some_of, unpack
 from ..writing import write_atomically
 from .guards import AxesGuard, Guard, ModeGuard, NeverRan, SizesGuard
-from .judging.certificate import Certificate
+from .judging.certificate import Measured, plain_data
 from .kinds import KindsGuard
 from .operations import resize
 from .replacements import FoldedBatchNorm, RMSRescaling
@@ -75,7 +75,7 @@ def save_model(
     path: str | os.PathLike[str],
     *,
     original: nn.Module | None = None,
-    certificate: Certificate | None = None,
+    certificate: Measured | None = None,
 ) -> None:
     """Write a model of any class, atomically: tensors, shapes, what was folded or added, guards, the certificate.
 
@@ -85,7 +85,7 @@ def save_model(
     path : str or path
     original : nn.Module, optional
         What it was made from: a model that is to take the file is compared with that.
-    certificate : Certificate, optional
+    certificate : Certificate, or plain data, optional
 
     Raises
     ------
@@ -107,7 +107,7 @@ def save_model(
         "modules": {p: _described(m) for p, m in model.named_modules(remove_duplicate=False)},
         "guards": list(_guards(model)),
         "before": _shapes(original) if original is not None else vars(model).get(_BEFORE) or _shapes(model),
-        "certificate": None if certificate is None else certificate.for_file(),
+        "certificate": plain_data(certificate),
     }
     write_atomically(path, pack({name: k.value for name, k in own.items()}, KEY, header))
 

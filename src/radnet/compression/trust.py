@@ -99,6 +99,18 @@ def why_not(m: nn.Module, cls: type[nn.Module]) -> Cause | None:
     return None
 
 
+def runs_as(m: nn.Module, cls: type[nn.Module], *others: str) -> bool:
+    """Whether what runs when m is called is what ``cls`` has, ``others`` of its methods too; for classes with parts.
+
+    >>> runs_as(nn.Sequential(nn.ReLU()), nn.Sequential, "__iter__")
+    True
+    """
+    names = (*_CALLED, *others)
+    own, expected = ([inspect.getattr_static(c, name, None) for name in names] for c in (type(m), cls))
+    same = all(x is y for x, y in zip(own, expected, strict=True))
+    return isinstance(m, cls) and same and not has_hooks(m) and _methods(cls).isdisjoint(vars(m))  # type: ignore[arg-type]
+
+
 def has_hooks(m: nn.Module) -> bool:
     """Whether something runs before or after its forward, for this module or for all modules."""
     everywhere = torch_module._global_forward_hooks or torch_module._global_forward_pre_hooks

@@ -34,7 +34,13 @@ _TAKEN = re.compile(
     r"\w|kept|rows|[A-Z][A-Z0-9_]*|\w+_t|"
     r"(a?(cos|sin|tan)h?|atan2|exp|exp2|expm1|frexp|ilogb|ldexp|log|log10|log1p|log2|logb|modf|scalbl?n|cbrt|fabs|hypot|pow|"
     r"sqrt|erfc?|[lt]gamma|ceil|floor|nearbyint|l?l?rint|l?l?round|trunc|fmod|remainder|remquo|copysign|nan|nextafter|"
-    r"nexttoward|fdim|fmax|fmin|fma)[fl]?|(is|fp)\w+|signbit|gamma|j[01n]|y[01n]|signgam|asm|typeof",
+    r"nexttoward|fdim|fmax|fmin|fma|finite|drem|significand|scalb|lgamma_r|exp10|pow10)[fl]?|(is|fp|to)\w+|signbit|gamma|"
+    r"j[01n]|y[01n]|signgam|asm|typeof|linux|unix|i386|"
+    # what is in stdio.h, stdlib.h, string.h and time.h, which stand beside this header more often than not
+    r"v?[fs]?n?(printf|scanf)|(put|get)(s|c|char|env)|f(open|close|read|write|flush|seek|tell|puts?c?|gets?c?|eof|error|ree)|"
+    r"remove|rename|tmp(file|nam)|rewind|perror|ungetc|set(v?buf|env)|std(in|out|err)|errno|[cm]alloc|realloc|free|abort|"
+    r"_?exit|at(exit|of|oi|oll?)|l?l?(abs|div)|s?rand|random|qsort|bsearch|system|(mem|str|wcs|mb)\w+|r?index|clock|time|"
+    r"difftime|mktime|[cg]m?time|localtime|assert|signal|raise|setjmp|longjmp|read|write|open|close|link|pipe|sleep",
     re.ASCII,
 )
 
@@ -122,9 +128,10 @@ class _Header:
         return "\n\n".join(parts) + "\n"
 
     def _filled(self, text: str, **more: str) -> str:
-        for key, value in {"NAME": self.name, "TYPE": self.type, **more}.items():
-            text = text.replace(key, value)
-        return text
+        words = {"NAME": self.name, "TYPE": self.type, **more}
+        for word in ("SCALED", "PROFILE"):  # which have words of the others in them
+            text = text.replace(word, words.pop(word, word))
+        return re.sub("|".join(words), lambda found: words[found[0]], text)
 
     def _comment(self) -> str:
         n, m = self.plan.widths[0], self.plan.widths[-1]
@@ -202,7 +209,7 @@ class _Header:
             "FLOOR": _number(step.floor) if step.floor else "0",
             "PROFILE": written(step.rho, self.plan.dtype),
         }
-        body = self._filled(_RESCALE.replace("SCALED", inside), **words)
+        body = self._filled(_RESCALE, SCALED=inside, **words)
         return self.rescalings.setdefault(body, name)
 
 

@@ -6,7 +6,8 @@ to the model: the rule of `compress`, in the dtype of the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Collection, Iterator
 from typing import cast
 
 import torch
@@ -14,10 +15,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from ..errors import InvalidValue, RadNetError
-from ..measuring import DRAWS, TIMES_CONDITIONING, ULPS, gap_by_rows, nudged
+from ..measuring import DRAWS, TIMES_CONDITIONING, ULPS, as_rows, gap_by_rows, nudged
 from ..running import Call, copied
 
 Run = Callable[[Call], list[Tensor]]
+#: how many times as large as the given ones inputs are tried too, and how many of their rows
+SCALES, FEW_ROWS = {0.0: "zeros", 1e-3: "a thousandth of the inputs", 1e3: "a thousand times the inputs"}, 16
 
 
 def outputs(model: nn.Module, call: Call) -> list[Tensor]:
@@ -42,39 +45,66 @@ def first_outputs(model: nn.Module, call: Call) -> list[Tensor]:
     return found
 
 
-def compare(model: nn.Module, run: Run, call: Call, expected: list[Tensor], dynamic: bool) -> None:
-    """Raise `InvalidValue` if what runs gives other numbers than the model, or other shapes."""
-    for given, wanted in _calls(model, call, expected, dynamic):
-        found = run(given)
-        if [y.shape for y in found] != [y.shape for y in wanted]:
-            shapes = [[tuple(y.shape) for y in ys] for ys in (found, wanted)]
-            raise InvalidValue(
-                f"{given.what}: the exported model gives shapes {shapes[0]}, the model {shapes[1]}; nothing was written"
-            )
-        for k, (y, F) in enumerate(zip(found, wanted, strict=True)):
-            gap = gap_by_rows(F, y)
-            eps = torch.finfo(F.dtype).eps if F.is_floating_point() or F.is_complex() else 0.0
-            allowed = ULPS * eps * gap.scale
-            if bool((gap.rows > allowed).any()):
-                allowed = torch.maximum(allowed, TIMES_CONDITIONING * _drift(model, given, k, F))
-            if bool((gap.rows > allowed).any()):
-                row = int((gap.rows - allowed).argmax())
-                raise InvalidValue(
-                    f"{given.what}, row {row} of output {k}: the exported model differs by {float(gap.rows[row]):.3g}, "
-                    f"allowed {float(allowed[row]):.3g}; nothing was written"
-                )
+def compare(
+    model: nn.Module, run: Run, call: Call, expected: list[Tensor], dynamic: bool, more_rows: Collection[int] = ()
+) -> None:
+    """Raise `InvalidValue` if what runs gives other numbers than the model, or other shapes.
 
-
-def _calls(model: nn.Module, call: Call, expected: list[Tensor], dynamic: bool) -> Iterator[tuple[Call, list[Tensor]]]:
-    """The given inputs; and where the number of rows is open, one row and one more."""
-    yield call, expected
-    for rows in (1, call.rows + 1) if dynamic else ():
-        other = call.with_rows(torch.arange(rows) % call.rows, f"{rows} rows")
+    Compared are the given inputs, some of them at other scales, and where the number of rows is open, one row, one row
+    more, and the numbers in ``more_rows``.
+    """
+    _compare(model, run, call, expected)
+    for other in (
+        *_scaled(call, dynamic),
+        *(_with_rows(call, rows) for rows in (1, call.rows + 1, *more_rows) if dynamic),
+    ):
         try:
             wanted = outputs(model, other)
-        except Exception:  # noqa: S112  # the model itself does not take as many
+        except Exception:  # noqa: S112  # the model itself does not take them
             continue
-        yield other, wanted
+        _compare(model, run, other, wanted, finite=True)
+
+
+def _scaled(call: Call, dynamic: bool) -> Iterator[Call]:
+    """A few of the given rows at other scales, where a program may leave the range of its dtype before the model."""
+    few = call.with_rows(torch.arange(min(call.rows, FEW_ROWS)), "") if dynamic else call
+    if not any(x.is_floating_point() for x in call.tensors):
+        return
+
+    for scale, what in SCALES.items():
+
+        def scaled(x: Tensor, scale: float = scale) -> Tensor:
+            return x * scale if x.is_floating_point() else x
+
+        yield dataclasses.replace(few.mapped(scaled), what=what)
+
+
+def _with_rows(call: Call, rows: int) -> Call:
+    return call.with_rows(torch.arange(rows) % call.rows, f"{rows} rows")
+
+
+def _compare(model: nn.Module, run: Run, call: Call, wanted: list[Tensor], *, finite: bool = False) -> None:
+    """One call; with ``finite`` only its rows in which the model gives finite numbers."""
+    found = run(call)
+    if [y.shape for y in found] != [y.shape for y in wanted]:
+        shapes = [[tuple(y.shape) for y in ys] for ys in (found, wanted)]
+        raise InvalidValue(
+            f"{call.what}: the exported model gives shapes {shapes[0]}, the model {shapes[1]}; nothing was written"
+        )
+    for k, (y, F) in enumerate(zip(found, wanted, strict=True)):
+        gap = gap_by_rows(F, y)
+        eps = torch.finfo(F.dtype).eps if F.is_floating_point() or F.is_complex() else 0.0
+        allowed = ULPS * eps * gap.scale
+        judged = as_rows(F).isfinite().all(dim=1) if finite else torch.ones_like(allowed, dtype=torch.bool)
+        if bool((judged & (gap.rows > allowed)).any()):
+            allowed = torch.maximum(allowed, TIMES_CONDITIONING * _drift(model, call, k, F))
+        beyond = judged & (gap.rows > allowed)
+        if bool(beyond.any()):
+            row = int(torch.where(beyond, gap.rows - allowed, -torch.inf).argmax())
+            raise InvalidValue(
+                f"{call.what}, row {row} of output {k}: the exported model differs by {float(gap.rows[row]):.3g}, "
+                f"allowed {float(allowed[row]):.3g}; nothing was written"
+            )
 
 
 def _drift(model: nn.Module, call: Call, k: int, F: Tensor) -> Tensor:
@@ -84,7 +114,11 @@ def _drift(model: nn.Module, call: Call, k: int, F: Tensor) -> Tensor:
     for _ in range(DRAWS):
         near = cast("nn.Module", copied(model, lambda x: nudged(x, draws)))
         moved = call.mapped(lambda x: nudged(x, draws) if x.is_floating_point() else x)
-        D = torch.maximum(D, gap_by_rows(F, outputs(near, moved)[k]).rows)
+        try:
+            there = outputs(near, moved)[k]
+        except Exception:  # noqa: S112  # an ulp beyond what the model takes
+            continue
+        D = torch.maximum(D, gap_by_rows(F, there).rows)
     return D
 
 

@@ -11,11 +11,14 @@ import logging
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves
 
 from .. import __version__
 from ..checks import is_whole
@@ -24,12 +27,12 @@ from ..compression.judging.certificate import Measured, plain_data
 from ..errors import InvalidValue, MissingPackage
 from ..modes import Argument
 from ..network import RadNet
-from ..running import Call
+from ..running import Call, copied
 from ..threads import silently
-from ..writing import write_atomically
+from ..writing import check_target, write_atomically
 from .comparing import compare, first_outputs, largest_gap
 from .doubles import restore, written_out
-from .program import Exportable, first_line, prepared, program_of
+from .program import Exportable, first_line, numbers_in_guards, prepared, program_of
 from .shorter import shortened
 
 if TYPE_CHECKING:
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 OPSET = 18
 #: one file holds no more, which is a limit of its format
 _LARGEST = 2**31 - 1
+#: numbers of rows, around those that forward compares with, at which a graph is compared too; and the largest
+MOST_TURNS, MOST_ROWS = 40, 100_000
 #: how onnxruntime says that it lacks an operator
 _LACKING = re.compile(r"Could not find an implementation for (\w+)")
 _TALKS = "torch.onnx._internal.exporter._registration"  # of libraries that are not installed
@@ -124,15 +129,21 @@ def export_onnx(
     _check_opset(opset)
     if weights not in (None, "float16", "int8"):
         raise InvalidValue(f'weights={weights!r}: expected None, "float16" or "int8"')
+    check_target(path)
     if isinstance(model, Compression | ModelCompression) and certificate is None:
         certificate = model.certificate
+    said = plain_data(certificate)
+    _check_size(model)
     twin, call = prepared(model, inputs)
     _check_dtypes(twin, call)
+    _check_outputs(twin, call)
     expected = first_outputs(twin, call)
-    proto = _graph(twin, call, opset, dynamic)
-    _describe(proto, twin, certificate)
+    program = program_of(twin, call, dynamic)
+    proto = _graph(twin, program, call, opset)
+    _describe(proto, twin, said)
     kept = {str(p.dtype).removeprefix("torch.") for p in twin.parameters()}
-    session, optimization = _compared(twin, proto, opset, call, expected, dynamic)
+    turns = _rows_at_turns(twin, program, call) if dynamic else []
+    session, optimization = _compared(twin, proto, opset, call, expected, dynamic, turns)
     proto.metadata_props.add(key="optimization", value=optimization)
     gap, scale = largest_gap(expected, _run(session, call))
     if weights is not None:
@@ -143,7 +154,7 @@ def export_onnx(
             raise InvalidValue(
                 f"weights={weights!r}: the outputs are not finite any more; keep the weights as they are"
             )
-        kept = {weights}
+        kept = {weights, *_other_matrices(proto)}
     data = proto.SerializeToString()
     write_atomically(path, data)
     graph = proto.graph
@@ -192,9 +203,46 @@ def _check_dtypes(model: nn.Module, call: Call) -> None:
             )
 
 
-def _graph(model: nn.Module, call: Call, opset: int, dynamic: bool) -> ModelProto:
+def _check_size(model: Exportable) -> None:
+    """Refuse what no file of this kind can hold, before anything is copied."""
+    network = model.network if isinstance(model, Compression | ModelCompression) else model
+    if not isinstance(network, nn.Module):
+        return  # it is refused for that
+    tensors = {id(x): x for x in (*network.parameters(), *network.buffers()) if not nn.parameter.is_lazy(x)}
+    size = sum(x.numel() * x.element_size() for x in tensors.values())
+    if size > _LARGEST:
+        raise InvalidValue(f"{type(network).__name__}: has {size:,} bytes of weights; an ONNX file has at most 2 GiB")
+
+
+def _check_outputs(model: nn.Module, call: Call) -> None:
+    """Refuse outputs that are no tensors, which a graph does not have."""
+    with torch.no_grad():
+        own = call.mapped(torch.clone)
+        found = tree_leaves(copied(model, torch.clone)(*own.args, **own.kwargs))
+    other = next((y for y in found if not isinstance(y, Tensor)), None)
+    if other is not None:
+        raise InvalidValue(f"{type(model).__name__}: gives {other!r} among its outputs; a graph gives tensors alone")
+
+
+def _rows_at_turns(model: nn.Module, program: ExportedProgram, call: Call) -> list[int]:
+    """Numbers of rows around those that the model's code was seen to compare with: a graph has no such guards."""
+    turns = sorted({rows for n in numbers_in_guards(program) for rows in (n - 1, n, n + 1) if rows > 0})
+    if len(turns) > MOST_TURNS or max(turns, default=0) > MOST_ROWS:
+        raise InvalidValue(
+            f"{type(model).__name__}: its forward compares the number of rows with {len(turns)} numbers up to "
+            f"{max(turns)}, which are too many to compare it with the graph at; give dynamic=False"
+        )
+    return turns
+
+
+def _other_matrices(proto: ModelProto) -> set[str]:
+    """The dtypes of matrices that are as long as they were: what others than layers read."""
+    names = {1: "float32", 11: "float64"}  # onnx.TensorProto.FLOAT and DOUBLE
+    return {names[x.data_type] for x in proto.graph.initializer if len(x.dims) > 1 and x.data_type in names}
+
+
+def _graph(model: nn.Module, program: ExportedProgram, call: Call, opset: int) -> ModelProto:
     """The graph that torch makes of a model."""
-    program = program_of(model, call, dynamic)
     long = any(x.dtype == torch.float64 for x in (*program.state_dict.values(), *call.tensors))
     try:
         logging.getLogger(_TALKS)  # so that it is silent too
@@ -212,8 +260,6 @@ def _graph(model: nn.Module, call: Call, opset: int, dynamic: bool) -> ModelProt
         who = type(model).__name__
         raise InvalidValue(f"{who}: torch cannot write it as ONNX, opset {opset} ({first_line(error)})") from error
     _forget_where_it_was_made(proto)
-    if proto.ByteSize() > _LARGEST:
-        raise InvalidValue(f"{type(model).__name__}: {proto.ByteSize():,} bytes; an ONNX file has at most 2 GiB")
     return proto
 
 
@@ -225,7 +271,7 @@ def _forget_where_it_was_made(proto: ModelProto) -> None:
         del part.metadata_props[:]
 
 
-def _describe(proto: ModelProto, model: nn.Module, certificate: Measured | None) -> None:
+def _describe(proto: ModelProto, model: nn.Module, certificate: dict[str, object] | None) -> None:
     """Who made it from what, in the metadata."""
     said: dict[str, object] = {
         "radnet": __version__,
@@ -235,7 +281,7 @@ def _describe(proto: ModelProto, model: nn.Module, certificate: Measured | None)
     if isinstance(model, RadNet):
         said["widths"] = list(model.widths)
     if certificate is not None:
-        said["certificate"] = plain_data(certificate)
+        said["certificate"] = certificate
     for key, value in said.items():
         proto.metadata_props.add(key=key, value=value if isinstance(value, str) else json.dumps(value))
     proto.producer_name, proto.producer_version = "radnet", __version__
@@ -245,7 +291,13 @@ def _describe(proto: ModelProto, model: nn.Module, certificate: Measured | None)
 
 
 def _compared(
-    model: nn.Module, proto: ModelProto, opset: int, call: Call, expected: list[Tensor], dynamic: bool
+    model: nn.Module,
+    proto: ModelProto,
+    opset: int,
+    call: Call,
+    expected: list[Tensor],
+    dynamic: bool,
+    rows: Sequence[int],
 ) -> tuple[InferenceSession, str]:
     """A session that gives the numbers of the model, and how far onnxruntime may rewrite the graph for that.
 
@@ -253,12 +305,12 @@ def _compared(
     """
     session = _session(proto, opset, "all")
     try:
-        compare(model, lambda given: _run(session, given), call, expected, dynamic)
+        compare(model, lambda given: _run(session, given), call, expected, dynamic, rows)
     except InvalidValue:
         if not any(y.dtype == torch.float64 for y in expected):
             raise
         basic = _session(proto, opset, "basic")
-        compare(model, lambda given: _run(basic, given), call, expected, dynamic)
+        compare(model, lambda given: _run(basic, given), call, expected, dynamic, rows)
         return basic, "basic"
     return session, "all"
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from ..activations import Identity, RadialActivation
+from ..activations import Identity, RadialActivation, ShiftedReLU
 from ..compression.reasons import Why
 from ..compression.replacements import FoldedBatchNorm
-from ..compression.trust import has_hooks, stands_for, why_not
+from ..compression.trust import has_hooks, runs_as, stands_for, why_not
 from ..errors import InvalidType, InvalidValue
 from ..models import ResidualRadialMLP
 from ..network import RadNet
@@ -104,7 +104,8 @@ def plan_of(model: nn.Module, dtype: torch.dtype | None = None) -> Plan:
     own = {p.dtype for p in model.parameters()}
     if dtype is None:
         if len(own) != 1:
-            raise InvalidValue(f"{type(model).__name__}: its parameters have {len(own)} dtypes; give the one to export")
+            several = "dtypes; give the one to export" if own else "dtypes: it has none, or is quantised"
+            raise InvalidValue(f"{type(model).__name__}: its parameters have {len(own)} {several}")
         (dtype,) = own
     if dtype not in (torch.float32, torch.float64):
         raise InvalidValue(f"dtype {dtype}: numbers are exported as torch.float32 or torch.float64; give one of them")
@@ -128,10 +129,10 @@ class _Walk:
             for i, (layer, rho) in enumerate(zip(m.layers, m.activations, strict=True), start=1):
                 yield from self.steps(layer, f"{where}: layer {i}")
                 yield from self._rescaling(f"{where}: activation {i}", rho)
-        elif isinstance(m, nn.Sequential) and self._is(m, nn.Sequential):
+        elif isinstance(m, nn.Sequential) and runs_as(m, nn.Sequential, "__iter__"):
             for name, part in _parts(m):
                 yield from self.steps(part, f"{path}.{name}" if path else name)
-        elif self._is(m, ResidualRadialMLP):
+        elif runs_as(m, ResidualRadialMLP):
             yield from self._residual(m, path)
         elif isinstance(m, nn.Linear) and stands_for(m, nn.Linear):
             yield self._affine(where, m.weight, m.bias)
@@ -145,24 +146,25 @@ class _Walk:
             )
 
     @staticmethod
-    def _is(m: nn.Module, cls: type[nn.Module]) -> bool:
-        """Whether it is of this class and nothing else runs when it is called."""
-        return isinstance(m, cls) and type(m).forward is cls.forward and "forward" not in vars(m) and not has_hooks(m)
-
-    @classmethod
-    def _does_nothing(cls, m: nn.Module) -> bool:
+    def _does_nothing(m: nn.Module) -> bool:
         """In evaluation mode, to rows."""
         if isinstance(m, FoldedBatchNorm):
-            return cls._is(m, FoldedBatchNorm) and m.axes == 2
-        return cls._is(m, nn.Identity) or cls._is(m, nn.Dropout)
+            return runs_as(m, FoldedBatchNorm) and m.axes == 2
+        return runs_as(m, nn.Identity) or runs_as(m, nn.Dropout)
 
     def _residual(self, m: nn.Module, path: str) -> Iterator[Step]:
         within = f"{path}." if path else ""
         parts = dict(_parts(m))
         yield from self.steps(parts["stem"], f"{within}stem")
         for name, block in _parts(parts["blocks"]):
+            where = f"{within}blocks.{name}"
+            if not self.widths:
+                raise InvalidValue(f"{where}: no linear layer stands before it, so nothing says how wide a row is")
+            n = self.widths[-1]
             yield self._on(Keep())
-            yield from self.steps(block, f"{within}blocks.{name}")
+            yield from self.steps(block, where)
+            if self.widths[-1] != n:
+                raise InvalidValue(f"{where}: reads {n} entries and gives {self.widths[-1]}, to be added to each other")
             yield self._on(AddKept())
         yield from self.steps(parts["head"], f"{within}head")
 
@@ -194,9 +196,17 @@ class _Walk:
         if not self.widths:
             raise InvalidValue(f"{where}: an activation before the first linear layer; nothing says how wide a row is")
         n = self.widths[-1]
+        for name, value in (("shift", rho.shift), ("b", rho.b if isinstance(rho, ShiftedReLU) else None)):
+            if value is not None and not _is_number(value):
+                raise InvalidValue(f"{where}: its {name} is not one finite number")
         t = 0.0 if rho.shift is None else float(rho.shift.detach())
         sizes = (n,) if rho.blocks is None else tuple(block_sizes(rho.blocks, n))
         yield self._on(Rescaling(where, rho, sizes, t, _floor(rho, t, self.dtype)))  # type: ignore[misc]
+
+
+def _is_number(value: float | Tensor) -> bool:
+    number = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value)
+    return number.numel() == 1 and bool(number.isfinite())
 
 
 def _parts(m: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
+import re
 from typing import cast
 
 import torch
@@ -13,14 +15,17 @@ from torch.utils._pytree import tree_map
 
 from ..compression import Compression, ModelCompression
 from ..compression.arguments import inputs_for
+from ..compression.judging.exploring import Explorer
 from ..errors import InvalidType, InvalidValue
 from ..modes import Argument
 from ..network import RadNet
-from ..running import Call, copied
+from ..running import Call, Precision, copied
 from ..threads import silently
-from ..writing import write_atomically
+from ..writing import check_target, write_atomically
 from .comparing import compare, first_outputs, outputs
 
+#: where torch has the layers that its quantisation puts in the places of others
+_QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized", "torchao.")
 Exportable = nn.Module | Compression[RadNet] | ModelCompression[nn.Module]
 
 
@@ -54,15 +59,26 @@ def export_program(
     ...     torch.export.load(path).module()(torch.ones(3, 2)).shape
     torch.Size([3, 1])
     """
+    check_target(path)
     twin, call = prepared(model, inputs)
     expected = first_outputs(twin, call)
     program = program_of(twin, call, dynamic)
-    compare(twin, lambda given: outputs(program.module(), given), call, expected, dynamic)
+    compare(twin, lambda given: _run(program, given), call, expected, dynamic)
     buffer = io.BytesIO()
     with silently():
         torch.export.save(program, buffer)
     write_atomically(path, buffer.getvalue())
     return program
+
+
+def _run(program: ExportedProgram, call: Call) -> list[Tensor]:
+    """What a program gives; its guards refuse numbers of rows for which it would be another function."""
+    try:
+        return outputs(program.module(), call)
+    except Exception as error:
+        raise InvalidValue(
+            f"{call.what}: the program refuses what the model takes ({first_line(error)}); give dynamic=False"
+        ) from error
 
 
 def prepared(model: Exportable, inputs: Argument) -> tuple[nn.Module, Call]:
@@ -72,9 +88,15 @@ def prepared(model: Exportable, inputs: Argument) -> tuple[nn.Module, Call]:
         model = model.network
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise InvalidType(f"export needs a module or a compression, got a {type(model).__name__}")
+    if hasattr(model, "_orig_mod"):
+        raise InvalidType("export needs the module that was compiled; give it model._orig_mod")
     _check_plain(model)
     twin = cast("nn.Module", copied(model, torch.clone)).eval().requires_grad_(False)
-    return twin, inputs_for(twin, inputs, torch.Generator().manual_seed(0)).mapped(torch.clone)
+    draws = torch.Generator().manual_seed(0)
+    call = inputs_for(twin, inputs, draws, who="export", argument="inputs").mapped(torch.clone)
+    first_outputs(cast("nn.Module", copied(twin, torch.clone)), call)
+    Explorer(twin, draws, Precision(float64=False)).check_function(call)
+    return twin, call
 
 
 def program_of(model: nn.Module, call: Call, dynamic: bool) -> ExportedProgram:
@@ -86,13 +108,13 @@ def program_of(model: nn.Module, call: Call, dynamic: bool) -> ExportedProgram:
 
     if dynamic and rows == 1:
         raise InvalidValue("the inputs have one row, of which torch makes a constant; give more, or dynamic=False")
-    shapes = (tree_map(open_rows, call.args), tree_map(open_rows, kwargs)) if dynamic else None
+    if dynamic is not True and dynamic is not False:
+        raise InvalidType(f"dynamic={dynamic!r}: expected True or False")
+    given = inspect.signature(model.forward).bind(*call.args, **kwargs).arguments
+    shapes = {name: tree_map(open_rows, x) for name, x in given.items()} if dynamic else None
     try:
         with silently(), torch.no_grad():
-            program = torch.export.export(
-                model, call.args, kwargs, strict=False,
-                dynamic_shapes=None if shapes is None else (*shapes[0], *shapes[1].values()),
-            )  # fmt: skip
+            program = torch.export.export(model, call.args, kwargs, strict=False, dynamic_shapes=shapes)
     except Exception as error:
         raise InvalidValue(f"{_culprit(model, error)}: torch cannot export it ({first_line(error)})") from error
     if dynamic and not _is_open(program):
@@ -106,13 +128,22 @@ def _is_open(program: ExportedProgram) -> bool:
     """Whether the first axis of an input may have another length."""
     names = set(program.graph_signature.user_inputs)
     values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder" and node.name in names]
-    return any(isinstance(x, Tensor) and x.ndim > 0 and isinstance(x.shape[0], torch.SymInt) for x in values)
+    rows = [x.shape[0] for x in values if isinstance(x, Tensor) and x.ndim > 0]
+    return any(
+        isinstance(n, torch.SymInt) and not n.node.expr.is_number for n in rows
+    )  # which may be one number by now
+
+
+def numbers_in_guards(program: ExportedProgram) -> set[int]:
+    """The numbers with which torch compared sizes while it followed a model: beyond them it may be another function."""
+    found = [re.sub(r"L\[.*?\.size\(\)\[\d+\]", "n", guard) for guard in getattr(program, "_guards_code", ())]
+    return {int(number) for guard in found for number in re.findall(r"\b\d+\b", guard)}
 
 
 def _check_plain(model: nn.Module) -> None:
     """Refuse weights that are no ordinary numbers: what is quantised, on the meta device, or lazy."""
     for path, m in model.named_modules():
-        if "quantized" in type(m).__module__:
+        if type(m).__module__.startswith(_QUANTISED):
             kind = type(m).__name__
             raise InvalidValue(f"{path or 'the model'}: is quantised already ({kind}); give the model as it was")
     for name, p in (*model.named_parameters(), *model.named_buffers()):

@@ -34,12 +34,16 @@ def shortened(proto: ModelProto, weights: str) -> ModelProto:
     short.CopyFrom(proto)
     graph = short.graph
     axes = dict(_matrices(graph.node))
-    found = [x for x in graph.initializer if x.name in axes]
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16)
+    found = [x for x in graph.initializer if x.name in axes and x.data_type in floats]  # tables of indices stay
     if not found:
-        raise InvalidValue(f"weights={weights!r}: the graph has no matrix of weights to keep shorter")
+        kinds = ", ".join(("Gemm", *_AXES, "Gather"))
+        raise InvalidValue(f"weights={weights!r}: the graph has no matrix of weights that is used by one of {kinds}")
     nodes = []
     for x in found:
         W, name = numpy_helper.to_array(x), x.name
+        if not np.isfinite(W).all():
+            raise InvalidValue(f"{name}: has numbers that are not finite, which shorter weights do not keep")
         kept = f"{name}.{weights}"
         if weights == "float16":
             nodes.append(helper.make_node("Cast", [kept], [name], to=x.data_type))

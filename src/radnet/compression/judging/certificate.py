@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from ... import notebook
+from ...errors import InvalidType, InvalidValue
 from ...measuring import ULPS
 
 
@@ -152,4 +154,12 @@ def plain_data(measured: Measured | None) -> dict[str, object] | None:
     """What a file holds of a certificate."""
     if measured is None:
         return None
-    return measured.for_file() if isinstance(measured, Certificate) else dict(measured)
+    if isinstance(measured, Certificate):
+        return measured.for_file()
+    if not isinstance(measured, Mapping) or "lossless" not in measured:
+        raise InvalidType(f"certificate={measured!r:.60}: expected what radnet.verify gives, or what a file says of it")
+    try:
+        plain: dict[str, object] = json.loads(json.dumps(dict(measured), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(f"certificate: expected plain finite data ({error})") from error
+    return plain
