@@ -160,3 +160,11 @@ def _by_user() -> bool:
     while frame.f_back is not None and frame.f_code.co_filename.endswith(_SYMBOLIC):
         frame = frame.f_back
     return is_own(frame.f_globals.get("__name__"))
+
+
+def raised_by_user(error: Exception) -> bool:
+    """Whether it is the user's own code that raises, and not an operation that it calls."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and is_own(frame.tb_frame.f_globals.get("__name__"))

@@ -24,13 +24,12 @@ from torch import Tensor, nn
 
 from ...modes import Mode
 from ...running import Call, Precision, copied, run
-from ...surroundings import is_own
 from ...threads import silently
 from ..recording import Log, Recorder, essence, grown_by, loops, proportional
 from ..tracing.fx import whole_modules
 from ..tracing.opaque import as_one_operation
 from .comparisons import HIGHEST, Comparison, Path, Sizes, sizes_of, solved, together
-from .fakes import Cap, FewZeros, Refused, TooLong, Unknown, World
+from .fakes import Cap, FewZeros, Refused, TooLong, Unknown, World, raised_by_user
 
 #: how many operations a run may have more than the first one; and all runs together that look behind long loops
 MORE_OPERATIONS, LONG_LOOPS = 500, 3_000
@@ -372,7 +371,7 @@ class Turns:
             except self.world.unsupported as error:
                 raise Unknown from error
             except Exception as error:
-                if _raised_by_user(error):
+                if raised_by_user(error):
                     raise Refused from error
                 raise
 
@@ -384,14 +383,6 @@ def _unseen(axes: list[int], size: int) -> Turn:
 
 def _left(path: Path, k: int) -> Path:
     return (*path[:k], path[k].otherwise)
-
-
-def _raised_by_user(error: Exception) -> bool:
-    """Whether it is the user's own code that raises, and not an operation that it calls."""
-    frame = error.__traceback__
-    while frame is not None and frame.tb_next is not None:
-        frame = frame.tb_next
-    return frame is not None and is_own(frame.tb_frame.f_globals.get("__name__"))
 
 
 class _There(NamedTuple):
