@@ -115,7 +115,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(options, tmp_path, coun
     whole = (tmp_path / "whole.json").read_text()
     for name in FOREIGN:
         (tmp_path / name).write_text(name)
-    rng, path, kills, finished = random.Random(0), tmp_path / "file", count(2, 50), 0
+    rng, path, kills, finished = random.Random(0), tmp_path / "file", count(1, 50), 0
     for _ in range(kills):
         process = subprocess.Popen(command("file"), env=ENVIRONMENT)
         deadline = time.monotonic() + 60
@@ -142,7 +142,9 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(options, tmp_path, coun
 
 
 def test_a_killed_reproduction_ends_with_the_same_results(tmp_path, count, evidence):
-    options = ["--experiment", "1", "--trials", str(count(6, 60)), "--jobs", "2", "--quiet"]
+    if count(0, 1) == 0:
+        pytest.skip("at full counts only; test_reproduce kills one at quick counts")
+    options = ["--experiment", "1", "--trials", "60", "--jobs", "2", "--quiet"]
 
     def reproduce(folder):
         return [sys.executable, "-m", "radnet", "reproduce", *options, "--out", str(folder)]
@@ -152,10 +154,10 @@ def test_a_killed_reproduction_ends_with_the_same_results(tmp_path, count, evide
         return json.dumps(results.without_times(as_plain(results.read(folder))))
 
     expected = whole(tmp_path / "whole")
-    rng, kills, rounds = random.Random(0), 0, count(1, 10)
+    rng, kills, rounds = random.Random(0), 0, 10
     for i in range(rounds):
         folder = tmp_path / str(i)
-        for _ in range(count(1, 5)):
+        for _ in range(5):
             process = subprocess.Popen(reproduce(folder), env=ENVIRONMENT, stdout=subprocess.DEVNULL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=rng.uniform(1.0, 5.0))

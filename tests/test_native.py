@@ -462,13 +462,11 @@ def test_without_a_compiler_nothing_is_built_and_nothing_old_stays(tmp_path, mon
 
 @compiler
 def test_the_sanitizers_find_nothing(tmp_path, count):
+    if count(1, 2) == 1:
+        pytest.skip("at full counts only: the compiler takes its time")
     program = tmp_path / "check"
     build = [*hatch_build.compiler(), "-O0", "-g", "-std=c++17", "-pthread", "-Wno-psabi", "-fno-math-errno"]
-    flags = [
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=all",
-        *(["-DRADNET_ONE_CPU"] if count(1, 2) == 1 else []),
-    ]
+    flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     source = ROOT / "tests" / "helpers" / "kernels_check.cpp"
     made = subprocess.run([*build, *flags, str(source), "-o", str(program), "-ldl"], capture_output=True, text=True)
     if made.returncode:
