@@ -338,6 +338,15 @@ def test_options_of_another_format_are_refused_and_the_source_is_kept(tmp_path, 
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize("activation", ["squash", "step_relu", "sigmoid"])
+def test_in_float64_zeros_stay_zeros(activation, tmp_path, generator):
+    """Bounds of norms that float32 has not were 0 in the graph, where another constant was 0 too."""
+    net = radnet.RadNet((3, 8, 8, 2), activation, bias=False, shift=0.3, dtype=torch.float64, generator=generator)
+    found = radnet.export_onnx(net, tmp_path / "a.onnx")
+    x = torch.zeros(4, 3, dtype=torch.float64)
+    assert torch.equal(run(tmp_path / "a.onnx", x, optimization=found.optimization), torch.zeros(4, 2).double())
+
+
 class Written(nn.Module):
     """A linear layer and whatever a function makes of it."""
 

@@ -2,8 +2,8 @@
 
 `rescaling.composed` is right over the whole range of a dtype, with its gradients, and takes forty operations. A program
 that is shipped (torch.export, ONNX, TorchScript, AOTInductor) is run on ordinary numbers and not trained, so it gets
-the few operations that are right there: with the norm held between the bounds of `ordinary_range` (2^-48 and 2^48 in
-float32, 2^-384 and 2^384 in float64) it is ``v h(r - t)/r``, for the profiles of the paper in at most seven operations.
+the few operations that are right there: with the norm held between the bounds of `held_range` (2^-48 and 2^48 in
+float32, 2^-120 and 2^120 in float64) it is ``v h(r - t)/r``, for the profiles of the paper in at most seven operations.
 
 Where norms are ordinary it is the full form to 4 eps, away from jumps. At 0 it is 0. Below the range it is
 ``v h(2^-48)/2^-48``, which is the full form again wherever ``h(-t) = 0``, and shorter than it elsewhere (the radial
@@ -70,6 +70,18 @@ def only_looked_at() -> Iterator[None]:
         _only_looked_at.reset(before)
 
 
+def held_range(dtype: torch.dtype) -> tuple[float, float]:
+    """Between these two an exported program holds norms: the ordinary ones, as far as float32 has such numbers.
+
+    ONNX keeps many constants of a graph in float32, also if it computes in float64.
+
+    >>> held_range(torch.float64) == (2.0**-120, 2.0**120)
+    True
+    """
+    largest = min(_LARGEST[dtype], 2.0**120)
+    return 1 / largest, largest
+
+
 def is_in_program(v: Tensor) -> bool:
     """Whether v belongs to a program that torch.export or torch.jit.trace is making."""
     return (_is_exporting() and is_compiled(v)) or torch._C._get_tracing_state() is not None
@@ -91,17 +103,17 @@ def scaled_by(h: Profile, shift: Tensor | float | None, *, bounded: bool = False
         factor = h(less_shift(r, shift)) / r
         if bounded:
             return v * factor
-        ordinary = (r > ordinary_range(r.dtype)[0]) | (factor.abs() < torch.inf)
+        ordinary = (r > held_range(r.dtype)[0]) | (factor.abs() < torch.inf)
         return v * torch.where(ordinary, factor, torch.zeros_like(factor))
 
     return scaled
 
 
 def rescaled(v: Tensor, lean: Lean, dim: int) -> Tensor:
-    """The rescaling along an axis, its norms held within the ordinary range."""
+    """The rescaling along an axis, its norms held within a range."""
     accumulated = accumulation_dtype(v.dtype)
     a = v if v.dtype == accumulated else v.to(accumulated)
-    y = lean(a, norms(a, dim).clamp(*ordinary_range(accumulated)))
+    y = lean(a, norms(a, dim).clamp(*held_range(accumulated)))
     return y if y.dtype == v.dtype else y.to(v.dtype)
 
 
