@@ -95,13 +95,17 @@ def test_repr_says_what_differs_from_the_default():
     assert "Tanh" in repr(radnet.Radial(torch.nn.Tanh()))
 
 
-def test_names_make_the_activations_of_the_paper():
+def test_names_make_the_activations_of_the_paper_and_four_smooth_ones():
     assert {name: type(named_activation(name)).__name__ for name in NAMES} == {
         "step_relu": "StepReLU",
         "squash": "Squash",
         "shifted_relu": "ShiftedReLU",
         "sigmoid": "RadialSigmoid",
         "identity": "Identity",
+        "sin": "RadialSin",
+        "gaussian": "RadialGaussian",
+        "tanh": "RadialTanh",
+        "swish": "RadialSwish",
     }
     assert named_activation("shifted_relu").b == 0.5
 

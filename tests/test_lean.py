@@ -8,6 +8,7 @@ from torch import nn
 
 import radnet
 from radnet import lean
+from radnet.activations import RadialGaussian, RadialSin, RadialSwish
 from radnet.compression.replacements import RMSRescaling
 
 ACTIVATIONS = {
@@ -16,12 +17,15 @@ ACTIVATIONS = {
     "shifted": lambda **k: radnet.ShiftedReLU(0.5, **k),
     "sigmoid": radnet.RadialSigmoid,
     "tanh": lambda **k: radnet.Radial(torch.tanh, **k),
+    "sin": RadialSin,
+    "gaussian": RadialGaussian,
+    "swish": RadialSwish,
 }
 SHIFTS = {"none": None, "fixed": 0.3, "negative": -0.7}
 
 
 def leanly(rho, v, dim=-1):
-    return lean.rescaled(v, rho.leanly, dim % v.ndim)
+    return lean.rescaled(v, rho.leanly, rho.shift, dim % v.ndim)
 
 
 def vectors(dtype, low, high, generator, n=7):

@@ -62,7 +62,7 @@ def calls(monkeypatch):
 
 @compiled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("kind", [name for name, kind in NAMES.items() if kind._known is not None])
 @pytest.mark.parametrize("shift", [None, 0.25, "trainable"])
 def test_values_and_gradients_are_those_of_the_careful_form(kind, shift, dtype, calls):
     """Rows, columns and blocks, of sizes around those in which the kernels work; one row is 0."""

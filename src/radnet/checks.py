@@ -212,13 +212,22 @@ def check_dim(dim: object) -> int:
     return dim
 
 
-def check_shift(shift: object) -> Tensor | float | None:
-    """What ``shift=`` may be: None, a finite number, or a tensor with one element."""
-    if isinstance(shift, Tensor):
-        if as_number(shift.numel()) != 1:
-            raise InvalidValue(f"shift has shape {tuple(shift.shape)}; expected one number")
+def check_shift(shift: object, blocks: int | Sequence[int] | None = None, name: str = "shift") -> Tensor | float | None:
+    """What ``shift=`` may be: None, a finite number, or a tensor with one number in all or one for each block.
+
+    >>> check_shift(torch.zeros(3), blocks=(2, 2, 5))
+    tensor([0., 0., 0.])
+    """
+    if not isinstance(shift, Tensor):
+        return None if shift is None else check_number(name, shift)
+    count = as_number(shift.numel())
+    if count == 1:
         return shift.reshape(()) if shift.ndim else shift
-    return None if shift is None else check_number("shift", shift)
+    blocks_there = 1 if blocks is None else blocks if isinstance(blocks, int) else len(blocks)
+    if shift.ndim != 1 or count != blocks_there:
+        more = "" if blocks is None else f", or {blocks_there}, one for each block"
+        raise InvalidValue(f"{name} has shape {tuple(shift.shape)}; expected one number{more}")
+    return shift
 
 
 def check_input(v: Tensor, dim: int) -> int:

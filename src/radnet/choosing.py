@@ -25,9 +25,10 @@ def as_activation(
         raise InvalidType(f"{where}: activation is a {type(given).__name__}, which is not radial; {hint}")
     if shift is not None:
         raise InvalidValue(f"{where}: shift={shift!r} goes with activations given by name; give it to the module")
-    if given.blocks is not None or given.dim != -1:
+    own = "blocks or an axis" if given.blocks is not None or given.dim != -1 else "a scale"
+    if own != "a scale" or given.scale is not None:
         raise InvalidValue(
-            f"{where}: {given} has blocks or an axis of its own; a RadNet rescales whole feature vectors. "
+            f"{where}: {given} has {own} of its own; a RadNet rescales whole feature vectors by their norms. "
             "Use it in nn.Sequential or in a module of your own"
         )
     return copy.deepcopy(given).to(device=device, dtype=dtype)

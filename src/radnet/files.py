@@ -42,6 +42,8 @@ from .writing import write_atomically
 
 FORMAT = 2  # 1 had no checksum
 KEY = "radnet"
+#: names that nobody's own activation may have; those that came later were in use, and files say which is meant
+_RESERVED = frozenset(("step_relu", "squash", "shifted_relu", "sigmoid", "identity"))
 _SHIFTED = next(name for name, kind in NAMES.items() if kind is ShiftedReLU)
 
 _SHIFTS: dict[str, str | float | None] = {"none": None, "fixed": 0.0, "trainable": "trainable"}
@@ -203,7 +205,7 @@ def describe(rho: RadialActivation, i: int) -> dict[str, object]:
             entry["b"] = rho.b
         return entry
     name = getattr(rho, "name", None)
-    if not isinstance(name, str) or not name or name in NAMES:
+    if not isinstance(name, str) or not name or name in _RESERVED:
         raise InvalidValue(
             f"layer {i}: {rho} cannot be saved without a name of its own; use radnet.Radial(h, name=...), or give the "
             "class an attribute name, and pass it to load(path, activations={name: ...})"

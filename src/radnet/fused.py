@@ -79,7 +79,7 @@ def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor, most: 
             return None
         W, b = layer._parameters.get("weight"), layer._parameters.get("bias")
         rho = cast("RadialActivation", rho)
-        formula, shift = rho._formula(), _shift(rho)
+        formula, shift = rho._formula() if rho.scale is None else None, _shift(rho)
         if W is None or (b is None and layer.bias is not None) or (shift is None and rho.shift is not None):
             return None  # they are no parameters any more
         if formula is None or rho.blocks is not None or rho.dim != -1 or not _fits(W, b, shift, n, dtype):

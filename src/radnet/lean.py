@@ -24,8 +24,8 @@ from torch import Tensor
 from .native.kernels import is_compiled
 from .origin import Profile, accumulation_dtype, less_shift
 
-#: ``(v, r) -> h(r - t) v/r`` for ordinary norms r, which have an axis of length 1 where the vectors of v lie
-Lean = Callable[[Tensor, Tensor], Tensor]
+#: ``(v, r, t) -> h(r - t) v/r`` for ordinary norms r, which have an axis of length 1 where the vectors of v lie
+Lean = Callable[[Tensor, Tensor, Tensor | float | None], Tensor]
 
 # torch.export (from 2.7 on it says so)
 _is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
@@ -92,15 +92,15 @@ def is_exported(v: Tensor) -> bool:
     return is_in_program(v) and (torch.compiler.is_dynamo_compiling() or not _only_looked_at.get())
 
 
-def scaled_by(h: Profile, shift: Tensor | float | None, *, bounded: bool = False) -> Lean:
+def scaled_by(h: Profile, *, bounded: bool = False) -> Lean:
     """The lean form of any profile; one that is not ``bounded`` near 0 may have no finite factor there: it is 0 then.
 
-    >>> scaled_by(torch.tanh, 1.0)(torch.tensor([0.0, 2.0]), torch.tensor([2.0]))
+    >>> scaled_by(torch.tanh)(torch.tensor([0.0, 2.0]), torch.tensor([2.0]), 1.0)
     tensor([0.0000, 0.7616])
     """
 
-    def scaled(v: Tensor, r: Tensor) -> Tensor:
-        factor = h(less_shift(r, shift)) / r
+    def scaled(v: Tensor, r: Tensor, t: Tensor | float | None) -> Tensor:
+        factor = h(less_shift(r, t)) / r
         if bounded:
             return v * factor
         ordinary = (r > held_range(r.dtype)[0]) | (factor.abs() < torch.inf)
@@ -109,11 +109,11 @@ def scaled_by(h: Profile, shift: Tensor | float | None, *, bounded: bool = False
     return scaled
 
 
-def rescaled(v: Tensor, lean: Lean, dim: int) -> Tensor:
+def rescaled(v: Tensor, lean: Lean, shift: Tensor | float | None, dim: int) -> Tensor:
     """The rescaling along an axis, its norms held within a range."""
     accumulated = accumulation_dtype(v.dtype)
     a = v if v.dtype == accumulated else v.to(accumulated)
-    y = lean(a, norms(a, dim).clamp(*held_range(accumulated)))
+    y = lean(a, norms(a, dim).clamp(*held_range(accumulated)), shift)
     return y if y.dtype == v.dtype else y.to(v.dtype)
 
 

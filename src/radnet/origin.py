@@ -31,6 +31,15 @@ def as_shift(shift: Tensor | float | None, dtype: torch.dtype, device: torch.dev
     return torch.full((), 0.0 if shift is None else shift, dtype=dtype, device=device)
 
 
+def beside(numbers: Tensor, ndim: int, dim: int) -> Tensor:
+    """One number, or one for each block, shaped to stand beside a tensor whose blocks lie along an axis.
+
+    >>> beside(torch.zeros(3), ndim=4, dim=1).shape
+    torch.Size([3, 1, 1])
+    """
+    return numbers.reshape(-1, *[1] * (ndim - 1 - dim % ndim)) if numbers.ndim else numbers
+
+
 def less_shift(r: Tensor, shift: Tensor | float | None) -> Tensor:
     """``r - t``, and r itself without a shift."""
     return r if shift is None else r - shift

@@ -1,4 +1,4 @@
-"""The profiles h of the paper and their derivatives, as plain functions of a tensor of numbers.
+"""The profiles h of the paper, some smooth ones, and their derivatives, as plain functions of a tensor of numbers.
 
 Paper: ex:radialact (Step-ReLU, squashing function, shifted ReLU), "Experiments" (radial sigmoid). A profile is applied
 to norms, or to norms less a shift, so its argument may be negative.
@@ -86,3 +86,33 @@ def sigmoid(r: Tensor) -> Tensor:
 def sigmoid_slope(r: Tensor) -> Tensor:
     """``h'(r) = h(r) h(-r)``."""
     return torch.sigmoid(r) * torch.sigmoid(-r)
+
+
+#: from here on exp(-r^2/2) is 0 in every dtype
+_FAR = 64.0
+
+
+def gaussian(r: Tensor) -> Tensor:
+    """``h(r) = r exp(-r^2/2)``.
+
+    >>> gaussian(torch.tensor([0.0, 1.0, 1e30]))
+    tensor([0.0000, 0.6065, 0.0000])
+    """
+    return r * torch.exp(-0.5 * r.clamp(-_FAR, _FAR).square())
+
+
+def gaussian_slope(r: Tensor) -> Tensor:
+    """``h'(r) = (1 - r^2) exp(-r^2/2)``."""
+    q = r.clamp(-_FAR, _FAR).square()
+    return (1 - q) * torch.exp(-0.5 * q)
+
+
+def tanh_slope(r: Tensor) -> Tensor:
+    """``h'(r) = 1/cosh(r)^2``, 4 s(2r) s(-2r) with the sigmoid s: no difference of numbers near 1."""
+    return 4 * torch.sigmoid(2 * r) * torch.sigmoid(-2 * r)
+
+
+def swish_slope(r: Tensor) -> Tensor:
+    """``h'(r) = s(r) (1 + r s(-r))`` with the sigmoid s."""
+    s = torch.sigmoid(r)
+    return s * (1 + r * torch.sigmoid(-r))

@@ -31,7 +31,7 @@ from .errors import InvalidType, InvalidValue
 from .lean import Lean, is_exported, is_in_program, norms, ordinary_range, rescaled, scaled_by
 from .native import kernels
 from .native.kernels import Formula, Norms, inside_transform, is_compiled
-from .origin import Profile, accumulation_dtype, as_shift, less_shift, origin
+from .origin import Profile, accumulation_dtype, as_shift, beside, less_shift, origin
 
 
 def rescale(
@@ -55,8 +55,8 @@ def rescale(
         The profile: takes a tensor of numbers, gives one of the same shape.
     slope : callable, optional
         The derivative of h; found by automatic differentiation when not given.
-    shift : float or Tensor with one element, optional
-        t in the formula.
+    shift : float or Tensor, optional
+        t in the formula: one number, or with ``blocks`` one for each.
     dim : int
         The axis along which a vector lies: -1 for features last, 1 for NCHW.
     blocks : int or sequence of int, optional
@@ -87,7 +87,8 @@ def rescale(
     axis = check_input(v, dim)
     if not callable(h):
         raise InvalidType(f"the profile h must be callable, got {type(h).__name__}")
-    return rescale_blocks(v, h, slope, check_shift(shift), axis, check_blocks(blocks))
+    blocks = check_blocks(blocks)
+    return rescale_blocks(v, h, slope, check_shift(shift, blocks), axis, blocks)
 
 
 def rescale_blocks(
@@ -102,17 +103,22 @@ def rescale_blocks(
     formula: Formula | None = None,
     lean: Lean | None = None,
 ) -> Tensor:
-    """The rescaling of each block of an axis; the rest as in `rescale_axis`."""
+    """The rescaling of each block of an axis, with one shift or one for each; the rest as in `rescale_axis`."""
 
-    def of_block(part: Tensor, axis: int) -> Tensor:
-        return rescale_axis(part, h, slope, shift, axis, closed=closed, formula=formula, lean=lean)
+    def of_block(part: Tensor, axis: int, t: Tensor | float | None) -> Tensor:
+        return rescale_axis(part, h, slope, t, axis, closed=closed, formula=formula, lean=lean)
 
     if blocks is None:
-        return of_block(v, dim)
+        return of_block(v, dim, shift)
     sizes = block_sizes(blocks, as_number(v.shape[dim]))
+    each = isinstance(shift, Tensor) and shift.ndim == 1
     if len(set(sizes)) == 1:
-        return of_block(v.unflatten(dim, (len(sizes), sizes[0])), dim + 1).flatten(dim, dim + 1)
-    return torch.cat([of_block(part, dim) for part in v.split(sizes, dim)], dim)
+        split = v.unflatten(dim, (len(sizes), sizes[0]))
+        t = beside(shift, split.ndim, dim) if isinstance(shift, Tensor) else shift
+        out: Tensor = of_block(split, dim + 1, t).flatten(dim, dim + 1)
+        return out
+    shifts = shift.unbind() if each and isinstance(shift, Tensor) else [shift] * len(sizes)
+    return torch.cat([of_block(part, dim, t) for part, t in zip(v.split(sizes, dim), shifts, strict=True)], dim)
 
 
 def block_sizes(blocks: int | Sequence[int], n: int) -> list[int]:
@@ -148,7 +154,7 @@ def rescale_axis(
     the compiled kernels know it, and ``lean`` a shorter way than h to say it in an exported program.
     """
     if is_exported(v):
-        return rescaled(v, lean or scaled_by(h, shift), dim)
+        return rescaled(v, lean or scaled_by(h), shift, dim)
     dh = slope if slope is not None else slope_of(h)
     if is_compiled(v) or inside_transform() or _has_tangent(v, shift) or not (closed or _is_fixed(h, v)):
         return composed(v, h, dh, shift, dim)[0]
@@ -281,7 +287,7 @@ def forward(
     a = v if v.dtype == accumulated else v.to(accumulated)
     r = norms(a, dim)
     if is_ordinary(r):
-        y = scaled_by(h, shift)(a, r)
+        y = scaled_by(h)(a, r, shift)
         return y if y.dtype == v.dtype else y.to(v.dtype), r, Norms.ORDINARY
     safe = None if kernels.is_watched() else ordinary_but_for_zeros(a, r)  # who looks on sees one form of two
     if safe is not None:

@@ -9,6 +9,9 @@ PROFILES = {
     "sigmoid": lambda r: 1 / (1 + np.exp(-r)),
     "identity": lambda r: r,
     "tanh": np.tanh,
+    "sin": np.sin,
+    "gaussian": lambda r: r * np.exp(-(r**2) / 2),
+    "swish": lambda r: r / (1 + np.exp(-r)),
 }
 
 

@@ -19,15 +19,21 @@ ACTIVATIONS = {
     "squash": radnet.Squash,
     "shifted_relu": radnet.ShiftedReLU,
     "sigmoid": radnet.RadialSigmoid,
-    "tanh": lambda **keywords: radnet.Radial(torch.tanh, **keywords),
+    "tanh": radnet.activations.RadialTanh,
+    "sin": radnet.activations.RadialSin,
+    "gaussian": radnet.activations.RadialGaussian,
+    "swish": radnet.activations.RadialSwish,
+    "own": lambda **keywords: radnet.Radial(torch.tanh, **keywords),
     "bump": Bump,
 }
+#: profiles that stretch relative errors of norms as the paper's do; not sin(r), which has zeros at large r, nor exp(-r^2/2)
+CALM = [kind for kind in sorted(ACTIVATIONS) if kind not in ("sin", "gaussian")]
 DAMAGE = ("none", "zero biases", "dead input", "repeated rows", "zero matrix", "zero row", "tiny")
 
 
 @st.composite
 def activations(draw, shift=True):
-    kind = draw(st.sampled_from(sorted(ACTIVATIONS)))
+    kind = draw(st.sampled_from(CALM))
     t = draw(st.sampled_from([None, None, 0.25, -0.5, "trainable"])) if shift else None
     rho = ACTIVATIONS[kind](shift=t, dtype=torch.float64)
     if t == "trainable":

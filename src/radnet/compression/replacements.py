@@ -71,7 +71,7 @@ class RMSRescaling(RadialActivation, closed=True):
         q, p, _ = self._shares(r)
         return math.sqrt(self.n) * (q / (q * q + p * p).sqrt())
 
-    def leanly(self, v: Tensor, r: Tensor) -> Tensor:
+    def leanly(self, v: Tensor, r: Tensor, t: Tensor | float | None) -> Tensor:
         """``v / sqrt(r^2/n + eps)``."""
         return v / (r * r / self.n + own_eps(self.eps, r.dtype)).sqrt()
 
@@ -84,7 +84,7 @@ class RMSRescaling(RadialActivation, closed=True):
     def reach(self, dtype: torch.dtype = torch.float64) -> Reach:
         """``sup h' = h'(0) = 1/sqrt(eps)``, and h < sqrt(n)."""
         eps = own_eps(self.eps, dtype)
-        return Reach(1 / math.sqrt(eps) if eps > 0 and self._t == 0 else None, longest=math.sqrt(self.n))
+        return Reach(1 / math.sqrt(eps) if eps > 0 and self._shifts[1] == 0 else None, longest=math.sqrt(self.n))
 
     def _shares(self, r: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """``r/m`` and ``s/m`` with ``s = sqrt(n eps)``, and m, the larger of r and s.

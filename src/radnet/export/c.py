@@ -11,13 +11,24 @@ import math
 import os
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .. import __version__
-from ..activations import Identity, RadialActivation, RadialSigmoid, ShiftedReLU, Squash, StepReLU
+from ..activations import (
+    Identity,
+    RadialActivation,
+    RadialGaussian,
+    RadialSigmoid,
+    RadialSin,
+    RadialSwish,
+    RadialTanh,
+    ShiftedReLU,
+    Squash,
+    StepReLU,
+)
 from ..checks import check_positive
 from ..compression.replacements import RMSRescaling, own_eps
 from ..errors import InvalidType, InvalidValue
@@ -150,9 +161,16 @@ class _Header:
         for k, step in enumerate(affine, start=1):
             for letter, x in (("W", step.W), ("b", step.b)):
                 if x is not None:
-                    numbers = textwrap.fill(", ".join(_numbers(x, self.type)), 116, break_on_hyphens=False)
-                    body = textwrap.indent(numbers, "    ")
-                    yield f"static const {self.type} {self.name}_{letter}{k}[{x.numel()}] = {{\n{body}\n}};"
+                    yield self._array(self.type, f"{letter}{k}", x.flatten().tolist())
+        for k, rescaling in enumerate((step for step in self.plan.steps if isinstance(step, Rescaling)), start=1):
+            for letter, numbers in _varying(rescaling).items():
+                yield self._array("double", f"{letter}{k}", numbers)
+
+    def _array(self, kind: str, name: str, numbers: Sequence[float]) -> str:
+        suffix = "f" if kind == "float" else ""
+        text = ", ".join(_number(value, suffix) for value in numbers)
+        body = textwrap.indent(textwrap.fill(text, 116, break_on_hyphens=False), "    ")
+        return f"static const {kind} {self.name}_{name}[{len(numbers)}] = {{\n{body}\n}};"
 
     def _buffers(self) -> Iterator[str]:
         """Where x is between layers, and where it is kept."""
@@ -185,16 +203,26 @@ class _Header:
 
     def _rescale(self, step: Rescaling, here: str) -> Iterator[str]:
         rho, first = self._rescaling(step), step.sizes[0]
+        arrays = [f"{self.name}_{letter}{self._which(step)}" for letter in _varying(step)]
         if len(step.sizes) == 1:
             yield f"{rho}({here}, {first});"
         elif len(set(step.sizes)) == 1:
-            yield f"for (i = 0; i < {len(step.sizes)}; i++) {rho}({here} + i * {first}, {first});"
+            more = "".join(f", {array}[i]" for array in arrays)
+            yield f"for (i = 0; i < {len(step.sizes)}; i++) {rho}({here} + i * {first}, {first}{more});"
         else:
             for k, size in enumerate(step.sizes):
-                yield f"{rho}({here} + {sum(step.sizes[:k])}, {size});"
+                more = "".join(f", {array}[{k}]" for array in arrays)
+                yield f"{rho}({here} + {sum(step.sizes[:k])}, {size}{more});"
+
+    def _which(self, step: Rescaling) -> int:
+        """The number of an activation among all."""
+        return 1 + [other for other in self.plan.steps if isinstance(other, Rescaling)].index(step)
 
     def _rescaling(self, step: Rescaling) -> str:
-        """The name of the function for an activation; those that are alike share one."""
+        """The name of the function for an activation; those that are alike share one.
+
+        What differs from block to block is an argument.
+        """
         written = _PROFILES.get(type(step.rho))
         if written is None or "profile" in vars(step.rho):
             known = ", ".join(cls.__name__ for cls in _PROFILES)
@@ -202,15 +230,24 @@ class _Header:
                 f"{step.where}: a {type(step.rho).__name__} has a profile that is Python; in C there are {known}"
             )
         inside = _SCALED if self.type == "double" else ""
-        shift = "" if step.shift == 0 else f" - {_number(step.shift)}"
+        varying = _varying(step)
+        t, floor, s = step.shifts[0], step.floors[0], step.scales[0]
         name = f"{self.name}_rho{len(self.rescalings) + 1}"
         words = {
-            "SHIFT": shift,
-            "FLOOR": _number(step.floor) if step.floor else "0",
+            "SHIFT": " - t" if "t" in varying else "" if t == 0 else f" - {_number(t)}",
+            "FLOOR": "l" if "l" in varying else _number(floor) if floor else "0",
+            "TIMES": "s * " if "s" in varying else "" if s == 1 else f"{_number(s)} * ",
+            "MORE": "".join(f", double {letter}" for letter in varying),
             "PROFILE": written(step.rho, self.plan.dtype),
         }
         body = self._filled(_RESCALE, SCALED=inside, **words)
         return self.rescalings.setdefault(body, name)
+
+
+def _varying(step: Rescaling) -> dict[str, Sequence[float]]:
+    """What differs from block to block: shifts t, floors l, scales s."""
+    each = {"t": step.shifts, "l": step.floors, "s": step.scales}
+    return {letter: numbers for letter, numbers in each.items() if len(set(numbers)) > 1}
 
 
 def _depth(plan: Plan) -> int:
@@ -230,11 +267,6 @@ def _number(value: float, suffix: str = "") -> str:
     ('0x1.999999999999ap-4', '-0x1p+1f')
     """
     return re.sub(r"\.?0*p", "p", float(value).hex(), count=1) + suffix
-
-
-def _numbers(x: Tensor, kind: str) -> Iterator[str]:
-    suffix = "f" if kind == "float" else ""
-    return (_number(value, suffix) for value in x.flatten().tolist())
 
 
 def _rms(rho: RadialActivation, dtype: torch.dtype) -> str:
@@ -257,6 +289,10 @@ _PROFILES: dict[type[RadialActivation], Callable[[RadialActivation, torch.dtype]
     ShiftedReLU: _shifted,
     RadialSigmoid: lambda rho, dtype: "1 / (1 + exp(-x))",
     RMSRescaling: _rms,
+    RadialSin: lambda rho, dtype: "sin(x)",
+    RadialGaussian: lambda rho, dtype: "fabs(x) < 64 ? x * exp(-0.5 * x * x) : 0",
+    RadialTanh: lambda rho, dtype: "tanh(x)",
+    RadialSwish: lambda rho, dtype: "x / (1 + exp(-x))",
 }
 
 _AFFINE = """\
@@ -280,7 +316,7 @@ static inline void NAME_affine(const TYPE *W, const TYPE *b, const TYPE *x, TYPE
 
 _RESCALE = """\
 /* v <- h(|v| - t) v/|v|, and 0 at 0 */
-static inline void RHO(TYPE *v, int n)
+static inline void RHO(TYPE *v, int nMORE)
 {
     double s = 0, r, x, f;
     int i;
@@ -293,7 +329,7 @@ SCALED    r = sqrt(s);
         return;
     }
     x = rSHIFT;
-    f = (PROFILE) / r;
+    f = TIMES(PROFILE) / r;
     for (i = 0; i < n; i++)
         v[i] = (TYPE)(f * v[i]);
 }"""
@@ -311,7 +347,7 @@ _SCALED = """\
             q = sqrt(q);
             r = ldexp(q, e) > DBL_MAX ? DBL_MAX : ldexp(q, e);
             x = rSHIFT;
-            f = r <= FLOOR ? 0 : (PROFILE);
+            f = r <= FLOOR ? 0 : TIMES(PROFILE);
             for (i = 0; i < n; i++)
                 v[i] = f * (v[i] / q);
             return;

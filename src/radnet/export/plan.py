@@ -40,13 +40,14 @@ class Affine:
 
 @dataclass(frozen=True, eq=False)
 class Rescaling:
-    """Every block of x is rescaled by its norm, less a shift."""
+    """Every block of x is rescaled by its norm, less a shift, and scaled."""
 
     where: str
     rho: RadialActivation
-    sizes: tuple[int, ...]  # of the blocks
-    shift: float
-    floor: float  # norms up to here count as 0
+    sizes: tuple[int, ...]  # of the blocks; for each of them:
+    shifts: tuple[float, ...]
+    floors: tuple[float, ...]  # norms up to here count as 0
+    scales: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -191,22 +192,28 @@ class _Walk:
             who = f"this {type(rho).__name__}"
             why = f"{who} lies along axis {rho.dim}" if cause is None else str(Why(cause.reason, who, cause.detail))
             raise InvalidType(f"{where}: {why}; what it does to a row is not known")
-        if type(rho) is Identity and rho.shift is None:
+        if type(rho) is Identity and rho.shift is None and rho.scale is None:
             return
         if not self.widths:
             raise InvalidValue(f"{where}: an activation before the first linear layer; nothing says how wide a row is")
         n = self.widths[-1]
-        for name, value in (("shift", rho.shift), ("b", rho.b if isinstance(rho, ShiftedReLU) else None)):
-            if value is not None and not _is_number(value):
-                raise InvalidValue(f"{where}: its {name} is not one finite number")
-        t = 0.0 if rho.shift is None else float(rho.shift.detach())
+        if isinstance(rho, ShiftedReLU) and not math.isfinite(float(rho.b)):
+            raise InvalidValue(f"{where}: its b is not a finite number")
         sizes = (n,) if rho.blocks is None else tuple(block_sizes(rho.blocks, n))
-        yield self._on(Rescaling(where, rho, sizes, t, _floor(rho, t, self.dtype)))  # type: ignore[misc]
+        shifts = _of_blocks(f"{where}: its shift", rho.shift, 0.0, len(sizes))
+        floors = tuple(_floor(rho, t, self.dtype) for t in shifts)
+        scales = _of_blocks(f"{where}: its scale", rho.scale, 1.0, len(sizes))
+        yield self._on(Rescaling(where, rho, sizes, shifts, floors, scales))  # type: ignore[misc]
 
 
-def _is_number(value: float | Tensor) -> bool:
-    number = value.detach() if isinstance(value, Tensor) else torch.as_tensor(value)
-    return number.numel() == 1 and bool(number.isfinite())
+def _of_blocks(what: str, value: Tensor | None, otherwise: float, count: int) -> tuple[float, ...]:
+    """A number for each block."""
+    if value is None:
+        return (otherwise,) * count
+    numbers: list[float] = value.detach().reshape(-1).tolist()
+    if len(numbers) not in (1, count) or not all(map(math.isfinite, numbers)):
+        raise InvalidValue(f"{what} is not one finite number, or one for each of {count} blocks")
+    return tuple(numbers) if len(numbers) == count else tuple(numbers) * count
 
 
 def _parts(m: nn.Module) -> Iterator[tuple[str, nn.Module]]:

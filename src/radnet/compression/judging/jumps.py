@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...activations import RadialActivation
 from ...measuring import ULPS
+from ...origin import beside
 from ...rescaling import block_sizes
 
 
@@ -33,11 +34,12 @@ def near_jump(rho: RadialActivation, r: Tensor, margin: Tensor | float = 0.0) ->
     >>> near_jump(StepReLU(), torch.tensor([1.0, 1.1, 1.2]), torch.tensor([0.0, 0.0, 0.3]))
     tensor([ True, False,  True])
     """
-    t = 0.0 if rho.shift is None else float(rho.shift.detach())
+    shift = torch.zeros((), dtype=r.dtype) if rho.shift is None else rho.shift.detach()
+    t = beside(shift.to(r), r.ndim, rho.dim)
     rounding = ULPS * torch.finfo(r.dtype).eps
     near = torch.zeros_like(r, dtype=torch.bool)
     for jump in rho.jumps:
-        near |= (r - t - jump).abs() <= margin + rounding * max(1.0, abs(t + jump), abs(t))
+        near |= (r - t - jump).abs() <= margin + rounding * torch.maximum((t + jump).abs(), t.abs()).clamp(min=1.0)
     return near
 
 

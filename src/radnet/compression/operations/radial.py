@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...activations import RadialActivation
 from ...rescaling import block_sizes
-from ..bounds.lengths import Size
+from ..bounds.lengths import Size, product
 from ..bounds.sizes import Sizes
 from ..program import Operation, Step
 from ..spaces.features import Entries, Feature
@@ -59,6 +59,10 @@ class Radial(Operation):
         u = sizes.read(value, axis)
         blocks = 1 if rho.blocks is None else len(block_sizes(rho.blocks, value.shape[axis]))
         L, longest, growth = rho.reach(value.dtype)
+        if rho.scale is not None:
+            s = float(rho.scale.detach().abs().max())
+            L, longest = None if L is None else s * L, product(s, longest)
+            growth = product(s, growth) if s <= 1 else math.inf  # |s h| <= s (r + g)
         norm = u.norm.plus(sizes.spread_out(math.sqrt(blocks) * growth, value, u))
         if L is not None:
             norm = norm.least(u.norm.times(L))
