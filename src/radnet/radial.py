@@ -231,7 +231,9 @@ def _numbers(
     count = None if blocks is None else blocks if isinstance(blocks, int) else len(blocks)
     if isinstance(given, str):
         if given not in ("trainable", "per_block"):
-            raise InvalidValue(f'{name}={given!r}: expected None, a number, "trainable" or, with blocks, "per_block"')
+            raise InvalidValue(
+                f'{name}={given!r}: expected None, a number or "trainable"; with blocks also "per_block" or a sequence'
+            )
         if given == "per_block" and count is None:
             raise InvalidValue(f'{name}="per_block": there are no blocks; give blocks, or {name}="trainable"')
         shape = () if given == "trainable" or count is None else (count,)

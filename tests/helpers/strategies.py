@@ -19,15 +19,17 @@ ACTIVATIONS = {
     "squash": radnet.Squash,
     "shifted_relu": radnet.ShiftedReLU,
     "sigmoid": radnet.RadialSigmoid,
-    "tanh": radnet.activations.RadialTanh,
+    "tanh": lambda **keywords: radnet.Radial(torch.tanh, **keywords),
+    "bump": Bump,
+}
+#: for networks of any depth: rounding grows near the zeros of sin(r) at large r, and where exp(-r^2/2) is tiny
+CALM = sorted(ACTIVATIONS)
+ACTIVATIONS |= {
+    "smooth_tanh": radnet.activations.RadialTanh,
     "sin": radnet.activations.RadialSin,
     "gaussian": radnet.activations.RadialGaussian,
     "swish": radnet.activations.RadialSwish,
-    "own": lambda **keywords: radnet.Radial(torch.tanh, **keywords),
-    "bump": Bump,
 }
-#: profiles that stretch relative errors of norms as the paper's do; not sin(r), which has zeros at large r, nor exp(-r^2/2)
-CALM = [kind for kind in sorted(ACTIVATIONS) if kind not in ("sin", "gaussian")]
 DAMAGE = ("none", "zero biases", "dead input", "repeated rows", "zero matrix", "zero row", "tiny")
 
 
