@@ -287,7 +287,7 @@ def forward(
     a = v if v.dtype == accumulated else v.to(accumulated)
     r = norms(a, dim)
     if is_ordinary(r):
-        y = scaled_by(h)(a, r, shift)
+        y = scaled_by(h, bounded=True)(a, r, shift)  # whatever h: norms are far from 0
         return y if y.dtype == v.dtype else y.to(v.dtype), r, Norms.ORDINARY
     safe = None if kernels.is_watched() else ordinary_but_for_zeros(a, r)  # who looks on sees one form of two
     if safe is not None:

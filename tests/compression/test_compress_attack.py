@@ -75,9 +75,13 @@ def test_random_programs_that_fx_cannot_follow_are_the_same_function_at_every_sh
     judge(attack(seeds, True, False), evidence, f"random programs by export, part {chunk + 1} of 10", number >= 100)
 
 
-def test_what_compress_exports_for_itself_runs_what_eager_code_runs():
-    """A rescaling in its lean form, as shipped programs hold it, lacks operations of the run it is compared with."""
-    p = program(10, True)
+@pytest.mark.parametrize("seed", [10, 15])
+def test_what_compress_exports_for_itself_runs_what_eager_code_runs(seed):
+    """A rescaling in its lean form, as shipped programs hold it, lacks operations of the run it is compared with.
+
+    Nor may eager code run what only an exported program needs: a guard of profiles near 0 (15).
+    """
+    p = program(seed, True)
     assert "functional_rescaling" in p.operations
     assert check(p, dtype_of(p)).verdict == "lossless"
 
