@@ -163,7 +163,8 @@ def _with_shapes(kind: type[DeepNetwork]) -> Callable[[Header], nn.Module]:
 _MADE: dict[str, Callable[[Header], nn.Module]] = {
     "radnet.models.RadialConv2d": lambda said: models.RadialConv2d(**said),
     "radnet.models.ResidualRadialMLP": lambda said: models.ResidualRadialMLP(**said),
-    "radnet.models.BlockRadialMLP": lambda said: models.BlockRadialMLP(**said),
+    "radnet.models.BlockRadialMLP": models.BlockRadialMLP.of_header,
+    "radnet.models.CoordinateNet": models.CoordinateNet.of_header,
     "radnet.rbf.network.RBFNetwork": RBFNetwork.of_header,
     f"{StackedNetwork.__module__}.StackedNetwork": _with_shapes(StackedNetwork),
     f"{GrowingNetwork.__module__}.GrowingNetwork": _with_shapes(GrowingNetwork),

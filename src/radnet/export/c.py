@@ -236,7 +236,7 @@ class _Header:
         words = {
             "SHIFT": " - t" if "t" in varying else "" if t == 0 else f" - {_number(t)}",
             "FLOOR": "l" if "l" in varying else _number(floor) if floor else "0",
-            "TIMES": "s * " if "s" in varying else "" if s == 1 else f"{_number(s)} * ",
+            "TIMES": "c * " if "c" in varying else "" if s == 1 else f"{_number(s)} * ",
             "MORE": "".join(f", double {letter}" for letter in varying),
             "PROFILE": written(step.rho, self.plan.dtype),
         }
@@ -245,8 +245,8 @@ class _Header:
 
 
 def _varying(step: Rescaling) -> dict[str, Sequence[float]]:
-    """What differs from block to block: shifts t, floors l, scales s."""
-    each = {"t": step.shifts, "l": step.floors, "s": step.scales}
+    """What differs from block to block: shifts t, floors l, scales c."""
+    each = {"t": step.shifts, "l": step.floors, "c": step.scales}
     return {letter: numbers for letter, numbers in each.items() if len(set(numbers)) > 1}
 
 
