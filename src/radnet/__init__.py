@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from . import descent as descent
     from . import ensembles as ensembles
     from . import errors as errors
+    from . import estimators as estimators
     from . import experiments as experiments
     from . import export as export
     from . import expressions as expressions
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from . import network as network
     from . import plots as plots
     from . import profiles as profiles
+    from . import radial as radial
     from . import rbf as rbf
     from . import reading as reading
     from . import rescaling as rescaling
@@ -83,6 +85,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "descent": ("InterpolatingSpace", "ProjectedOptimizer"),
     "ensembles": (),
     "errors": ("RadNetError",),
+    "estimators": (),
     "experiments": (),
     "export": ("export_onnx",),
     "expressions": (),
@@ -96,6 +99,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "network": ("RadNet", "widen"),
     "plots": (),
     "profiles": (),
+    "radial": (),
     "rbf": (),
     "reading": (),
     "rescaling": (),

@@ -179,7 +179,7 @@ class BlockRadialMLP(nn.Sequential):
         name = profile or activation or ("sin" if sizes.widths is None else "squash")
         if isinstance(shift, str) and shift == "auto":
             shift = "per_block" if sizes.widths is None else None
-        linear = functools.partial(nn.Linear, device=device, dtype=dtype)
+        linear = functools.partial(nn.Linear if sizes.widths is not None else _undrawn, device=device, dtype=dtype)
         rescaling = functools.partial(named_activation, name, shift=shift, scale=scale, device=device, dtype=dtype)
         parts: list[nn.Module] = []
         width = n
@@ -278,6 +278,12 @@ class CoordinateNet(BlockRadialMLP):
         """One with the arguments that a file holds."""
         said = dict(said)
         return cls(said.pop("in_features"), said.pop("out_features"), said.pop("hidden"), **said)
+
+
+def _undrawn(n: int, m: int, device: torch.device | str | None, dtype: torch.dtype | None) -> nn.Linear:
+    """A linear layer whose weights are drawn later, so that torch's own random numbers are left alone."""
+    layer = nn.Linear(n, m, device="meta", dtype=dtype)
+    return layer.to_empty(device=torch.get_default_device() if device is None else device)
 
 
 def _fed(net: nn.Sequential) -> Iterator[tuple[nn.Linear, RadialActivation]]:

@@ -1,0 +1,375 @@
+"""What the two learners share: their parameters, what they check, how they fit, and what they give to other worlds."""
+
+from __future__ import annotations
+
+import copy
+import math
+import numbers
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from ..activations import NAMES
+from ..compression import compress
+from ..errors import InvalidType, InvalidValue
+from ..export import export_c, export_onnx
+from ..export.onnx import OnnxExport
+from ..models import BlockRadialMLP
+from ..training.rates import find_rate
+from .arrays import Array, LayerArrays, Scales, arrays_of, forward, network_of, with_scales
+from .training import (
+    BATCH,
+    FULL_BATCH,
+    OPTIMIZERS,
+    SCHEDULES,
+    Plan,
+    RowLoss,
+    Rows,
+    Trained,
+    steps_to_epochs,
+    train,
+)
+
+#: rows below which none are held out
+FEW = 200
+#: what is taken where no learning rate is found
+RATE = 0.01
+Values = npt.ArrayLike
+
+
+class RadialLearner(BaseEstimator):  # type: ignore[misc]
+    """Parameters, checks, training, and what is kept; a learner says what its targets, outputs and loss are."""
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (96,),
+        *,
+        block_size: int | None = 3,
+        profile: str = "sin",
+        shift: str | float | None = "per_block",
+        scale: str | float | None = None,
+        optimizer: str = "adam",
+        learning_rate: float | str = 0.01,
+        schedule: str = "cosine",
+        epochs: int | str = "auto",
+        batch_size: int | str = "auto",
+        weight_decay: float = 0.0,
+        validation_fraction: float = 0.1,
+        patience: int = 50,
+        restarts: int = 1,
+        compress: bool = True,
+        warm_start: bool = False,
+        random_state: int | np.random.RandomState | None = None,
+        verbose: bool | None = None,
+    ) -> None:
+        self.hidden = hidden
+        self.block_size = block_size
+        self.profile = profile
+        self.shift = shift
+        self.scale = scale
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.weight_decay = weight_decay
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.restarts = restarts
+        self.compress = compress
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.verbose = verbose
+
+    layers_: list[LayerArrays]
+    loss_curve_: list[float]
+    n_steps_: int
+    _scales: Scales
+    _moments: dict[int, dict[str, Array]] | None
+
+    # --- what a learner says
+
+    def _targets(self, y: Any, weight: Array, *, first: bool) -> tuple[Tensor, int, RowLoss]:
+        """Targets as the network is trained on them, how many outputs it has, and the loss of a row."""
+        raise NotImplementedError
+
+    def _output_scales(self) -> Scales | None:
+        return None
+
+    # --- fitting
+
+    def fit(self, X: Values, y: Values, sample_weight: Values | None = None) -> Any:
+        """Train a network.
+
+        Parameters
+        ----------
+        X : array-like of shape (rows, columns)
+        y : array-like of shape (rows,) or (rows, outputs)
+        sample_weight : array-like of shape (rows,), optional
+            How much each row counts; one with 0 counts as if it were not there.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        goes_on = bool(self.warm_start) and hasattr(self, "layers_")
+        X, y, weight = self._rows(X, y, sample_weight, reset=not goes_on)
+        rows, outputs, loss = self._prepared(X, y, weight, first=not goes_on)
+        random = check_random_state(self.random_state)
+        generators = [
+            torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
+            for _ in range(1 if goes_on else self.restarts)
+        ]
+        inside, outside = self._divided(rows, generators[0])
+        found: list[tuple[Trained, Plan]] = []
+        for generator in generators:
+            net = self._network() if goes_on else self._fresh(X.shape[1], outputs, generator, rows.x.dtype)
+            plan = self._plan(net, inside, loss, held_out=outside is not None)
+            found.append((train(net, inside, outside, loss, plan, generator), plan))
+        best, plan = min(found, key=lambda pair: pair[0].score)
+        self._keep(best, plan)
+        self._moments = None
+        if self.compress:
+            self._compress(rows.x[:256])
+        return self
+
+    def _partial(self, X: Array, y: Any, weight: Array, *, first: bool) -> Any:
+        """One pass over some rows, from where the network stands."""
+        rows, outputs, loss = self._prepared(X, y, weight, first=first)
+        if first:
+            random = check_random_state(self.random_state)
+            generator = torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
+            net = self._fresh(X.shape[1], outputs, generator, rows.x.dtype)
+        else:
+            generator = torch.Generator().manual_seed(self.n_steps_)
+            net = self._network()
+        rate = self.learning_rate if isinstance(self.learning_rate, numbers.Real) else RATE
+        plan = Plan(self.optimizer, float(rate), "constant", 1, self._batch(len(rows)), self.weight_decay, 1, False)
+        moments = None if first or self._moments is None else _to_tensors(self._moments)
+        trained = train(net, rows, None, loss, plan, generator, moments)
+        steps = 1 + (0 if first else self.n_steps_)
+        curve = [] if first else self.loss_curve_
+        self._keep(trained, plan)
+        self.n_steps_, self.loss_curve_ = steps, [*curve, *trained.losses]
+        self._moments = _to_arrays(trained.moments)
+        return self
+
+    def _rows(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Array, Any, Array]:
+        """What was given, as arrays of finite numbers without the rows that do not count."""
+        several = self.__sklearn_tags__().target_tags.multi_output
+        X, y = validate_data(
+            self, X, y, reset=reset, multi_output=several, dtype=(np.float64, np.float32), ensure_all_finite=False
+        )
+        self._check_finite(X)
+        if sample_weight is not None and not np.any(np.asarray(sample_weight)):
+            raise InvalidValue("sample_weight: all weights are zero, so no row is left to learn from")
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        counts = weight > 0
+        return X[counts], y[counts], weight[counts]
+
+    def _check_finite(self, X: Array) -> None:
+        """Refuse NaN and infinite numbers, naming row and column."""
+        bad = ~np.isfinite(X)
+        if bad.any():
+            row, column = (int(i) for i in np.argwhere(bad)[0])
+            names = getattr(self, "feature_names_in_", None)
+            where = f"column {column}" if names is None else f"column {names[column]!r}"
+            what = "NaN" if np.isnan(X[row, column]) else "infinity"
+            raise InvalidValue(f"Input X contains {what} at row {row}, {where}; impute or leave out such rows")
+
+    def _prepared(self, X: Array, y: Any, weight: Array, *, first: bool) -> tuple[Rows, int, RowLoss]:
+        targets, outputs, loss = self._targets(y, weight, first=first)
+        if first:
+            self._scales = Scales.of(X.astype(np.float64), weight)
+        dtype = torch.float32 if X.dtype == np.float32 else torch.float64
+        x = torch.from_numpy((X - self._scales.mean) / self._scales.divisor).to(dtype)
+        targets = targets.to(dtype) if targets.is_floating_point() else targets
+        return Rows(x, targets, torch.from_numpy(weight / weight.mean()).to(dtype)), outputs, loss
+
+    def _divided(self, rows: Rows, generator: torch.Generator) -> tuple[Rows, Rows | None]:
+        """Rows to train on, and some that are held out; none of few."""
+        aside = round(self.validation_fraction * len(rows)) if len(rows) >= FEW else 0
+        if aside == 0:
+            return rows, None
+        order = torch.randperm(len(rows), generator=generator)
+        return rows[order[aside:]], rows[order[:aside]]
+
+    def _fresh(self, n: int, outputs: int, generator: torch.Generator, dtype: torch.dtype) -> nn.Sequential:
+        hidden = [(width // (self.block_size or width), self.block_size or width) for width in self._widths()]
+        return BlockRadialMLP(
+            n, hidden, outputs, profile=self.profile, shift=_setting(self.shift), scale=_setting(self.scale),
+            generator=generator, dtype=dtype,
+        )  # fmt: skip
+
+    def _network(self) -> nn.Sequential:
+        return network_of(self.layers_, self.profile, trainable=True)
+
+    def _batch(self, rows: int) -> int:
+        if isinstance(self.batch_size, str):
+            return rows if rows <= FULL_BATCH else BATCH
+        return min(int(self.batch_size), rows)
+
+    def _plan(self, net: nn.Module, rows: Rows, loss: RowLoss, *, held_out: bool) -> Plan:
+        batch = self._batch(len(rows))
+        epochs = steps_to_epochs(len(rows), batch) if isinstance(self.epochs, str) else int(self.epochs)
+        rate = self.learning_rate
+        if isinstance(rate, str):
+            rate = _found_rate(net, rows, loss, batch, OPTIMIZERS[self.optimizer])
+        progress = None if self.verbose is None else bool(self.verbose)
+        patience = int(self.patience) if held_out else epochs
+        return Plan(
+            self.optimizer, float(rate), self.schedule, epochs, batch, float(self.weight_decay), patience, progress
+        )
+
+    def _keep(self, trained: Trained, plan: Plan) -> None:
+        self.layers_ = arrays_of(trained.net)
+        self.loss_curve_ = trained.losses
+        self.validation_curve_ = trained.validation
+        self.loss_ = trained.score
+        self.best_epoch_ = trained.best_epoch if trained.validation else len(trained.losses)
+        self.n_iter_ = max(len(trained.losses), 1)
+        self.n_steps_ = len(trained.losses)
+        self.learning_rate_ = plan.rate
+        self.certificate_: dict[str, object] | None = None
+
+    def _compress(self, x: Tensor) -> None:
+        """Blocks that are wider than what reaches them become as narrow; nothing is tried where none is."""
+        wide, n = False, self.layers_[0]["weight"].shape[1]
+        for layer in self.layers_[:-1]:
+            rows, blocks = len(layer["weight"]), layer["blocks"] or 1
+            count = blocks if isinstance(blocks, int) else len(blocks)
+            wide, n = wide or rows // count > n + 1, rows
+        if wide:
+            c = compress(network_of(self.layers_, self.profile).eval(), x)
+            self.layers_ = arrays_of(c.network)
+            self.certificate_ = c.certificate.for_file()
+
+    # --- predicting
+
+    def _outputs(self, X: Any) -> Array:
+        """What the network gives for rows of numbers as they are."""
+        check_is_fitted(self, "layers_")
+        X = validate_data(self, X, reset=False, dtype=(np.float64, np.float32), ensure_all_finite=False)
+        if not np.isfinite(X).all():
+            self._check_finite(X)
+        own = self.layers_[0]["weight"].dtype
+        with np.errstate(over="ignore"):
+            x = ((X - self._scales.mean) / self._scales.divisor).astype(own, copy=False)
+        out = forward(self.layers_, self.profile, x)
+        finite = np.isfinite(out).all(axis=1)
+        if not finite.all():
+            out[~finite] = self._carefully(X[~finite])
+        return out
+
+    def _carefully(self, X: Array) -> Array:
+        """Rows whose norms leave the range of the arrays, by the network in PyTorch and in float64."""
+        x = np.clip((X.astype(np.float64) - self._scales.mean) / self._scales.divisor, -1e300, 1e300)
+        with torch.no_grad():
+            found: Array = network_of(self.layers_, self.profile).double()(torch.from_numpy(x)).numpy()
+        return np.nan_to_num(found)
+
+    # --- elsewhere
+
+    @property
+    def n_parameters_(self) -> int:
+        """Numbers in the weights, biases, shifts and scales that are kept."""
+        check_is_fitted(self, "layers_")
+        return sum(v.size for layer in self.layers_ for v in layer.values() if isinstance(v, np.ndarray))
+
+    def to_torch(self) -> nn.Sequential:
+        """The network as a module that takes rows as they are, in evaluation mode and in the dtype it was trained in.
+
+        The scales of the columns are in its first and last layer. A classifier's module gives a number for each class,
+        of which `predict_proba` is the softmax.
+        """
+        check_is_fitted(self, "layers_")
+        net = network_of(with_scales(self.layers_, self._scales, self._output_scales()), self.profile)
+        return net.to(torch.from_numpy(self.layers_[0]["weight"][:0]).dtype).eval()
+
+    def to_onnx(self, path: str | os.PathLike[str], **keywords: Any) -> OnnxExport:
+        """Write the network of `to_torch` as ONNX, compared in onnxruntime; keywords as for `radnet.export_onnx`."""
+        net = self.to_torch()
+        generator = torch.Generator().manual_seed(0)
+        rows = torch.randn(64, self.n_features_in_, generator=generator, dtype=torch.float64)
+        rows = rows * torch.from_numpy(self._scales.divisor) + torch.from_numpy(self._scales.mean)
+        return export_onnx(net, path, rows.to(net[0].weight.dtype), **keywords)  # type: ignore[arg-type]
+
+    def to_c(self, path: str | os.PathLike[str], **keywords: Any) -> int:
+        """Write the network of `to_torch` as a C99 header; keywords as for `radnet.export.export_c`."""
+        return export_c(self.to_torch(), path, **keywords)
+
+    # --- checks
+
+    def _widths(self) -> list[int]:
+        hidden = self.hidden
+        return [int(hidden)] if isinstance(hidden, numbers.Integral) else [int(k) for k in hidden]
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that are none, naming them."""
+        who = type(self).__name__
+        hidden = self.hidden if isinstance(self.hidden, Sequence | np.ndarray) else [self.hidden]
+        if isinstance(self.hidden, str) or not all(isinstance(k, numbers.Integral) and k > 0 for k in hidden):
+            raise InvalidValue(f"{who}: hidden={self.hidden!r}: expected widths of hidden layers, such as (96,)")
+        if self.block_size is not None:
+            _check_whole(who, "block_size", self.block_size)
+            if odd := [k for k in hidden if k % self.block_size]:
+                size = self.block_size
+                raise InvalidValue(f"{who}: hidden={self.hidden!r}: {odd[0]} does not split into blocks of {size}")
+        for name, known in (("profile", NAMES), ("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in known:
+                raise InvalidValue(f"{who}: {name}={getattr(self, name)!r}: expected one of {', '.join(known)}")
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) != "auto":
+                _check_whole(who, name, getattr(self, name))
+        _check_whole(who, "restarts", self.restarts)
+        _check_whole(who, "patience", self.patience)
+        rate = self.learning_rate
+        if rate != "auto" and not (isinstance(rate, numbers.Real) and 0 < rate < math.inf):
+            raise InvalidValue(f"{who}: learning_rate={rate!r}: expected a number above 0, or 'auto'")
+        for name, most in (("validation_fraction", 1.0), ("weight_decay", math.inf)):
+            value = getattr(self, name)
+            if not (isinstance(value, numbers.Real) and 0 <= float(value) < most):
+                raise InvalidValue(f"{who}: {name}={value!r}: expected a number of at least 0 and below {most:g}")
+
+
+def _check_whole(who: str, name: str, value: object) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or int(value) < 1:
+        kind = InvalidValue if isinstance(value, numbers.Real) else InvalidType
+        raise kind(f"{who}: {name}={value!r}: expected a whole number of at least 1")
+
+
+def _setting(value: str | float | None) -> Any:
+    """A shift or scale; a number is the same for all blocks."""
+    return float(value) if isinstance(value, numbers.Real) else value
+
+
+def _found_rate(net: nn.Module, rows: Rows, loss: RowLoss, batch: int, optimizer: type[torch.optim.Optimizer]) -> float:
+    """A learning rate that was looked for; `RATE` where few noisy rows do not tell one."""
+    index = torch.arange(len(rows))
+    pairs = [(rows.x[part], part) for part in index.split(batch)]
+
+    def of_rows(outputs: Tensor, part: Tensor) -> Tensor:
+        weight = rows.weight[part]
+        return (weight * loss(outputs, rows.y[part])).sum() / weight.sum()
+
+    try:
+        return find_rate(copy.deepcopy(net), pairs, loss=of_rows, optimizer=optimizer).rate
+    except InvalidValue:
+        return RATE
+
+
+def _to_arrays(moments: dict[int, dict[str, Tensor]]) -> dict[int, dict[str, Array]]:
+    return {k: {name: value.numpy().copy() for name, value in state.items()} for k, state in moments.items()}
+
+
+def _to_tensors(moments: dict[int, dict[str, Array]]) -> dict[int, dict[str, Tensor]]:
+    return {k: {name: torch.tensor(value) for name, value in state.items()} for k, state in moments.items()}
