@@ -39,8 +39,8 @@ class RadNet(notebook.Drawn, nn.Module):
     widths : sequence of int
         ``(n_0, n_1, ..., n_L)``: input, hidden, output.
     activation : str, RadialActivation, or a sequence of L - 1 of them
-        Of the hidden layers: "step_relu", "squash", "shifted_relu", "sigmoid", "identity", a module, or one for each.
-        Modules are copied, so every layer has a shift of its own.
+        Of the hidden layers: "step_relu", "squash", "shifted_relu", "sigmoid", "identity", "sin", "gaussian", "tanh",
+        "swish", a module, or one for each. Modules are copied, so every layer has a shift of its own.
     output : str or RadialActivation
         Activation of the last layer.
     shift : None, float or "trainable"
