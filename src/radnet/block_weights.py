@@ -1,4 +1,4 @@
-"""Initial weights of networks in blocks: norms of blocks that stay level with depth, or waves around centres.
+"""Initial weights of networks in blocks: norms of blocks that stay level with depth, or waves in all phases.
 
 A layer that keeps norms shares |x|^2 evenly among its rows, so each of k blocks of it gets ``|x|/sqrt(k)``: what
 `initialization` does for one norm a layer is done for k of them with all norms times sqrt(k).
@@ -55,18 +55,17 @@ def draw_stream(
 
 
 @torch.no_grad()
-def draw_waves(layer: nn.Linear, rho: RadialActivation, frequency: float, generator: torch.Generator | None) -> None:
-    """Each block as ``W (x - a)`` with a centre a in [-1, 1]^n, as fast as the frequency says, and a phase."""
-    if layer.weight.is_meta:
+def draw_waves(hidden: Sequence[Fed], frequency: float, generator: torch.Generator | None) -> None:
+    """The first layer as fast as the frequency says for x in [-1, 1]^n, and all blocks in phases of their own."""
+    if not hidden or hidden[0][0].weight.is_meta:
         return
-    blocks, n = _count(rho), layer.in_features
-    size = layer.out_features // blocks
-    W = _uniform((blocks, size, n), layer.weight, generator) * (frequency / math.sqrt(size))
-    a = _uniform((blocks, n), layer.weight, generator)
-    layer.weight.copy_(W.flatten(0, 1))
-    layer.bias.copy_(-torch.einsum("kmn,kn->km", W, a).flatten())
-    if isinstance(rho.shift, nn.Parameter) and rho.shift.ndim:
-        rho.shift.copy_(math.pi * _uniform(tuple(rho.shift.shape), layer.weight, generator))
+    layer, rho = hidden[0]
+    size = layer.out_features // _count(rho)
+    layer.weight.copy_(frequency / math.sqrt(size) * _uniform(tuple(layer.weight.shape), layer.weight, generator))
+    layer.bias.copy_(math.pi * _uniform(tuple(layer.bias.shape), layer.weight, generator))
+    for _, rho in hidden:
+        if isinstance(rho.shift, nn.Parameter):
+            rho.shift.copy_(math.pi * _uniform(tuple(rho.shift.shape), rho.shift, generator))
 
 
 def _draw(layer: nn.Linear, gain: float, generator: torch.Generator | None, *, bias: bool = False) -> None:

@@ -234,8 +234,8 @@ class ResidualBlock(nn.Module):
 class CoordinateNet(BlockRadialMLP):
     """From coordinates in [-1, 1] to what is there: images, signed distances, fields.
 
-    A `BlockRadialMLP` whose first layer begins as waves around centres: each of its blocks is ``sin(|W (x - a)| - t)``
-    along ``W (x - a)``, with a drawn from the domain and W as large as the frequency says.
+    A `BlockRadialMLP` whose first layer begins as waves: each of its blocks is ``sin(|v| - t) v/|v|`` of ``v = W x + b``
+    with W as large as the frequency says, and b and t anywhere in [-pi, pi].
 
     Parameters
     ----------
@@ -260,7 +260,7 @@ class CoordinateNet(BlockRadialMLP):
         out_features: int,
         hidden: Sequence[tuple[int, int]] = ((64, 3), (64, 3)),
         *,
-        frequency: float = 10.0,
+        frequency: float = 30.0,
         generator: torch.Generator | None = None,
         **keywords: Any,
     ) -> None:
@@ -270,8 +270,7 @@ class CoordinateNet(BlockRadialMLP):
         super().__init__(in_features, hidden, out_features, generator=generator, **keywords)
         if self.made_with is not None:
             self.made_with["frequency"] = frequency
-        for layer, rho in itertools.islice(_fed(self), 1):
-            draw_waves(layer, rho, frequency, generator)
+        draw_waves(list(_fed(self)), frequency, generator)
 
     @classmethod
     def of_header(cls, said: dict[str, Any]) -> CoordinateNet:

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten
 from ...running import Call
 from ..recording import loops
 from .code import compares, lengths_in
-from .comparisons import HIGHEST, numbers_of, resized, sizes_of
+from .comparisons import HIGHEST, Path, numbers_of, resized, sizes_of
 from .explored import Explored
 from .sizes import MOST_RUNS, Turn, Turns
 from .variations import lengths_of, with_lengths, with_rows
@@ -75,12 +75,14 @@ def take_turns(explorer: Explorer, found: Explored) -> None:
         each = sum(x.numel() for x in call.tensors) / max(1, explorer.made_by_row(call) * call.rows)
         turns = Turns(explorer.copy, call, explorer.precision, left, named, compares=comparing)
         for turn in turns.found():
-            if not _knows(found, call, turn) and not _turned(explorer, found, call, turn, TURN_RUN * each):
+            if not _knows(found, call, turn.path) and not _turned(explorer, found, call, turn, TURN_RUN * each):
                 found.refused_sizes.append((call, turn.path))
         found.looped |= turns.looped
         left = turns.left
         if call is found.base:
             found.compared = turns.compared
+    # a later search may have tried what an earlier one could not
+    found.refused_sizes = [(call, path) for call, path in found.refused_sizes if not _knows(found, call, path)]
 
 
 def _differ_in_sizes_alone(a: Call, b: Call) -> bool:
@@ -115,12 +117,12 @@ def _representatives(calls: Sequence[Call]) -> list[Call]:
     return [call for _, call in ordered]
 
 
-def _knows(found: Explored, call: Call, turn: Turn) -> bool:
+def _knows(found: Explored, call: Call, path: Path) -> bool:
     """Whether some call that was tried already went this way."""
     axes = [x.ndim for x in call.tensors]
     calls = (found.given.call, found.base, *found.ways, *(tried.call for tried in found.others))
     alike = (sizes_of(other) for other in calls if [x.ndim for x in other.tensors] == axes)
-    return any(all(comparison.holds(sizes) for comparison in turn.path) for sizes in alike)
+    return any(all(comparison.holds(sizes) for comparison in path) for sizes in alike)
 
 
 def _turned(explorer: Explorer, found: Explored, call: Call, turn: Turn, most: float) -> bool:
