@@ -234,8 +234,8 @@ class ResidualBlock(nn.Module):
 class CoordinateNet(BlockRadialMLP):
     """From coordinates in [-1, 1] to what is there: images, signed distances, fields.
 
-    A `BlockRadialMLP` whose first layer begins as waves: each of its blocks is ``sin(|v| - t) v/|v|`` of ``v = W x + b``
-    with W as large as the frequency says, and b and t anywhere in [-pi, pi].
+    A `BlockRadialMLP` whose first layer begins as waves: each of its blocks rescales ``v = W x + b`` to
+    ``sin(|v| - t) v/|v|``, with W as large as the frequency says, and b and t anywhere in [-pi, pi].
 
     Parameters
     ----------
