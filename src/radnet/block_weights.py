@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -96,5 +95,5 @@ def _count(rho: RadialActivation) -> int:
 
 def _uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:
     """Uniform on [-1, 1], drawn where the generator lives."""
-    device: Any = like.device if generator is None else generator.device
+    device = like.device if generator is None else generator.device
     return 2 * torch.rand(shape, generator=generator, device=device, dtype=torch.float64) - 1

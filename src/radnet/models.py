@@ -23,6 +23,9 @@ from .choosing import as_activation
 from .errors import InvalidType, InvalidValue
 from .widths import check_widths
 
+#: arguments as a file holds them
+Said = dict[str, Any]
+
 
 class RadialConv2d(nn.Sequential):
     """A convolution and a radial activation over its channels.
@@ -210,7 +213,7 @@ class BlockRadialMLP(nn.Sequential):
             draw_chain(list(_fed(self)), head, generator)  # type: ignore[arg-type]
 
     @classmethod
-    def of_header(cls, said: dict[str, Any]) -> BlockRadialMLP:
+    def of_header(cls, said: Said) -> BlockRadialMLP:
         """One with the arguments that a file holds."""
         said = dict(said)
         if "widths" in said:
@@ -273,7 +276,7 @@ class CoordinateNet(BlockRadialMLP):
         draw_waves(list(_fed(self)), frequency, generator)
 
     @classmethod
-    def of_header(cls, said: dict[str, Any]) -> CoordinateNet:
+    def of_header(cls, said: Said) -> CoordinateNet:
         """One with the arguments that a file holds."""
         said = dict(said)
         return cls(said.pop("in_features"), said.pop("out_features"), said.pop("hidden"), **said)
@@ -302,7 +305,7 @@ class _Sizes(NamedTuple):
     outputs: int
     widths: list[int] | None = None
 
-    def said(self) -> dict[str, Any]:
+    def said(self) -> Said:
         """As arguments."""
         if self.widths is not None:
             return {"widths": self.widths, "block": self.hidden[0][1] if self.hidden else 1}
@@ -339,7 +342,7 @@ def _sizes(n: object, hidden: object, m: object, block: object) -> _Sizes:
     return _Sizes(check_size(f"{who}: in_features", n), layers, check_size(f"{who}: out_features", m))
 
 
-def _plain(arguments: dict[str, Any]) -> dict[str, Any] | None:
+def _plain(arguments: Said) -> Said | None:
     """Arguments that a file can hold, so that `radnet.load` makes the same model again; None if it cannot."""
     try:
         json.dumps(arguments, allow_nan=False)

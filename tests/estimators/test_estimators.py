@@ -183,6 +183,21 @@ def test_restarts_keep_the_best_and_warm_starts_go_on():
     assert 1e-5 < auto.learning_rate_ < 1
 
 
+def test_a_network_that_looks_otherwise_is_not_gone_on_from():
+    X, y = waves(60)
+    model = RadialRegressor(hidden=(12,), epochs=20, warm_start=True, random_state=3).fit(X, y)
+    before = model.set_params(profile="squash").predict(X)
+    assert np.array_equal(before, model.set_params(profile="sin").predict(X))  # what is there is what was fitted
+    for change in ({"hidden": (24,)}, {"profile": "squash"}, {"shift": None}):
+        other = copy.deepcopy(model).set_params(**change)
+        name = next(iter(change))
+        for call in (other.fit, other.partial_fit):
+            with pytest.raises(ValueError, match=f"the network that is there has {name}="):
+                call(X, y)
+        assert np.array_equal(other.set_params(warm_start=False).predict(X), before)
+        assert other.fit(X, y).n_iter_ == 20
+
+
 def test_partial_fit_learns_pass_by_pass():
     X, y = waves(200)
     model = RadialRegressor(hidden=(24,), random_state=0)
@@ -304,6 +319,7 @@ BAD = {
     "epochs": ({"epochs": 0}, "epochs=0: expected a whole number of at least 1"),
     "batch": ({"batch_size": 2.5}, "batch_size=2.5: expected a whole number"),
     "fraction": ({"validation_fraction": 1.0}, "of at least 0 and below 1"),
+    "profile of another kind": ({"profile": ["sin"]}, r"profile=\['sin'\]: expected one of"),
     "shift": ({"shift": "each"}, "shift='each': expected None, a number"),
     "restarts": ({"restarts": 0}, "restarts=0"),
 }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
@@ -67,7 +67,7 @@ class RadialApproximator(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     _mean: Array
     _one: bool
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
@@ -13,6 +11,7 @@ from torch import Tensor
 from ..errors import InvalidValue
 from .arrays import Array
 from .learner import RadialLearner, Values
+from .parameters import check_parameters
 from .training import RowLoss, cross_entropy
 
 
@@ -41,8 +40,8 @@ class RadialClassifier(ClassifierMixin, RadialLearner):  # type: ignore[misc]
         self, X: Values, y: Values, classes: Values | None = None, sample_weight: Values | None = None
     ) -> RadialClassifier:
         """One pass over some rows; the first call names all classes, or has them in y."""
-        self._check_parameters()
-        first = not hasattr(self, "layers_")
+        check_parameters(type(self).__name__, self.get_params(deep=False))
+        first = not self._is_there()
         rows = self._rows(X, y, sample_weight, reset=first)
         if first:
             self._announced = None if classes is None else unique_labels(classes)
@@ -73,7 +72,7 @@ class RadialClassifier(ClassifierMixin, RadialLearner):  # type: ignore[misc]
         found: Array = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
         return found
 
-    def _targets(self, y: Any, weight: Array, *, first: bool) -> tuple[Tensor, int, RowLoss]:
+    def _targets(self, y: Array, weight: Array, *, first: bool) -> tuple[Tensor, int, RowLoss]:
         check_classification_targets(y)
         if first:
             announced = getattr(self, "_announced", None)

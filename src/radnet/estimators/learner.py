@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import abc
 import copy
-import math
 import numbers
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,19 +17,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from ..activations import NAMES
+from ..activations import PerBlock
 from ..compression import compress
-from ..errors import InvalidType, InvalidValue
+from ..errors import InvalidValue
 from ..export import export_c, export_onnx
-from ..export.onnx import OnnxExport
+from ..export.c import MOST_BYTES
+from ..export.onnx import OPSET, OnnxExport
 from ..models import BlockRadialMLP
 from ..training.rates import find_rate
 from .arrays import Array, LayerArrays, Scales, arrays_of, forward, network_of, with_scales
+from .parameters import check_parameters, widths_of
 from .training import (
     BATCH,
     FULL_BATCH,
     OPTIMIZERS,
-    SCHEDULES,
     Plan,
     RowLoss,
     Rows,
@@ -45,7 +46,7 @@ RATE = 0.01
 Values = npt.ArrayLike
 
 
-class RadialLearner(BaseEstimator):  # type: ignore[misc]
+class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
     """Parameters, checks, training, and what is kept; a learner says what its targets, outputs and loss are."""
 
     def __init__(
@@ -93,20 +94,22 @@ class RadialLearner(BaseEstimator):  # type: ignore[misc]
     loss_curve_: list[float]
     n_steps_: int
     _scales: Scales
+    profile_: str
     _moments: dict[int, dict[str, Array]] | None
+    _made: dict[str, object]
 
     # --- what a learner says
 
-    def _targets(self, y: Any, weight: Array, *, first: bool) -> tuple[Tensor, int, RowLoss]:
+    @abc.abstractmethod
+    def _targets(self, y: Array, weight: Array, *, first: bool) -> tuple[Tensor, int, RowLoss]:
         """Targets as the network is trained on them, how many outputs it has, and the loss of a row."""
-        raise NotImplementedError
 
     def _output_scales(self) -> Scales | None:
         return None
 
     # --- fitting
 
-    def fit(self, X: Values, y: Values, sample_weight: Values | None = None) -> Any:
+    def fit(self, X: Values, y: Values, sample_weight: Values | None = None) -> Self:
         """Train a network.
 
         Parameters
@@ -120,10 +123,9 @@ class RadialLearner(BaseEstimator):  # type: ignore[misc]
         -------
         self
         """
-        self._check_parameters()
-        goes_on = bool(self.warm_start) and hasattr(self, "layers_")
-        X, y, weight = self._rows(X, y, sample_weight, reset=not goes_on)
-        rows, outputs, loss = self._prepared(X, y, weight, first=not goes_on)
+        check_parameters(type(self).__name__, self.get_params(deep=False))
+        goes_on = bool(self.warm_start) and self._is_there()
+        rows, outputs, loss = self._prepared(*self._rows(X, y, sample_weight, reset=not goes_on), first=not goes_on)
         random = check_random_state(self.random_state)
         generators = [
             torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
@@ -132,7 +134,7 @@ class RadialLearner(BaseEstimator):  # type: ignore[misc]
         inside, outside = self._divided(rows, generators[0])
         found: list[tuple[Trained, Plan]] = []
         for generator in generators:
-            net = self._network() if goes_on else self._fresh(X.shape[1], outputs, generator, rows.x.dtype)
+            net = self._network() if goes_on else self._fresh(rows.x.shape[1], outputs, generator, rows.x.dtype)
             plan = self._plan(net, inside, loss, held_out=outside is not None)
             found.append((train(net, inside, outside, loss, plan, generator), plan))
         best, plan = min(found, key=lambda pair: pair[0].score)
@@ -142,7 +144,7 @@ class RadialLearner(BaseEstimator):  # type: ignore[misc]
             self._compress(rows.x[:256])
         return self
 
-    def _partial(self, X: Array, y: Any, weight: Array, *, first: bool) -> Any:
+    def _partial(self, X: Array, y: Array, weight: Array, *, first: bool) -> Self:
         """One pass over some rows, from where the network stands."""
         rows, outputs, loss = self._prepared(X, y, weight, first=first)
         if first:
@@ -163,18 +165,20 @@ class RadialLearner(BaseEstimator):  # type: ignore[misc]
         self._moments = _to_arrays(trained.moments)
         return self
 
-    def _rows(self, X: Any, y: Any, sample_weight: Any, *, reset: bool) -> tuple[Array, Any, Array]:
+    def _rows(self, X: Values, y: Values, sample_weight: Values | None, *, reset: bool) -> tuple[Array, Array, Array]:
         """What was given, as arrays of finite numbers without the rows that do not count."""
         several = self.__sklearn_tags__().target_tags.multi_output
-        X, y = validate_data(
+        table: Array
+        targets: Array
+        table, targets = validate_data(
             self, X, y, reset=reset, multi_output=several, dtype=(np.float64, np.float32), ensure_all_finite=False
         )
-        self._check_finite(X)
+        self._check_finite(table)
         if sample_weight is not None and not np.any(np.asarray(sample_weight)):
             raise InvalidValue("sample_weight: all weights are zero, so no row is left to learn from")
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight: Array = _check_sample_weight(sample_weight, table, dtype=np.float64, ensure_non_negative=True)
         counts = weight > 0
-        return X[counts], y[counts], weight[counts]
+        return table[counts], targets[counts], weight[counts]
 
     def _check_finite(self, X: Array) -> None:
         """Refuse NaN and infinite numbers, naming row and column."""
@@ -186,7 +190,7 @@ class RadialLearner(BaseEstimator):  # type: ignore[misc]
             what = "NaN" if np.isnan(X[row, column]) else "infinity"
             raise InvalidValue(f"Input X contains {what} at row {row}, {where}; impute or leave out such rows")
 
-    def _prepared(self, X: Array, y: Any, weight: Array, *, first: bool) -> tuple[Rows, int, RowLoss]:
+    def _prepared(self, X: Array, y: Array, weight: Array, *, first: bool) -> tuple[Rows, int, RowLoss]:
         targets, outputs, loss = self._targets(y, weight, first=first)
         if first:
             self._scales = Scales.of(X.astype(np.float64), weight)
@@ -204,14 +208,18 @@ class RadialLearner(BaseEstimator):  # type: ignore[misc]
         return rows[order[aside:]], rows[order[:aside]]
 
     def _fresh(self, n: int, outputs: int, generator: torch.Generator, dtype: torch.dtype) -> nn.Sequential:
-        hidden = [(width // (self.block_size or width), self.block_size or width) for width in self._widths()]
+        self.profile_, self._made = self.profile, self._architecture()
+        hidden = [
+            (width // (self.block_size or width), self.block_size or width)
+            for width in widths_of(type(self).__name__, self.hidden, self.block_size)
+        ]
         return BlockRadialMLP(
             n, hidden, outputs, profile=self.profile, shift=_setting(self.shift), scale=_setting(self.scale),
             generator=generator, dtype=dtype,
         )  # fmt: skip
 
     def _network(self) -> nn.Sequential:
-        return network_of(self.layers_, self.profile, trainable=True)
+        return network_of(self.layers_, self.profile_, trainable=True)
 
     def _batch(self, rows: int) -> int:
         if isinstance(self.batch_size, str):
@@ -249,32 +257,54 @@ class RadialLearner(BaseEstimator):  # type: ignore[misc]
             count = blocks if isinstance(blocks, int) else len(blocks)
             wide, n = wide or rows // count > n + 1, rows
         if wide:
-            c = compress(network_of(self.layers_, self.profile).eval(), x)
+            c = compress(network_of(self.layers_, self.profile_).eval(), x)
             self.layers_ = arrays_of(c.network)
             self.certificate_ = c.certificate.for_file()
 
+    def _architecture(self) -> dict[str, object]:
+        """The parameters that say what the network looks like."""
+        return {
+            "hidden": widths_of(type(self).__name__, self.hidden, self.block_size),
+            "block_size": self.block_size,
+            "profile": self.profile,
+            "shift": self.shift,
+            "scale": self.scale,
+        }
+
+    def _is_there(self) -> bool:
+        """Whether there is a network to go on from, which looks as the parameters say."""
+        if not hasattr(self, "layers_"):
+            return False
+        now = self._architecture()
+        if changed := [name for name, value in now.items() if self._made[name] != value]:
+            raise InvalidValue(
+                f"{type(self).__name__}: the network that is there has {changed[0]}={self._made[changed[0]]!r}, not "
+                f"{now[changed[0]]!r}; clone the estimator, or fit it with warm_start=False"
+            )
+        return True
+
     # --- predicting
 
-    def _outputs(self, X: Any) -> Array:
+    def _outputs(self, X: Values) -> Array:
         """What the network gives for rows of numbers as they are."""
         check_is_fitted(self, "layers_")
-        X = validate_data(self, X, reset=False, dtype=(np.float64, np.float32), ensure_all_finite=False)
-        if not np.isfinite(X).all():
-            self._check_finite(X)
+        table: Array = validate_data(self, X, reset=False, dtype=(np.float64, np.float32), ensure_all_finite=False)
+        if not np.isfinite(table).all():
+            self._check_finite(table)
         own = self.layers_[0]["weight"].dtype
         with np.errstate(over="ignore"):
-            x = ((X - self._scales.mean) / self._scales.divisor).astype(own, copy=False)
-        out = forward(self.layers_, self.profile, x)
+            x = ((table - self._scales.mean) / self._scales.divisor).astype(own, copy=False)
+        out = forward(self.layers_, self.profile_, x)
         finite = np.isfinite(out).all(axis=1)
         if not finite.all():
-            out[~finite] = self._carefully(X[~finite])
+            out[~finite] = self._carefully(table[~finite])
         return out
 
     def _carefully(self, X: Array) -> Array:
         """Rows whose norms leave the range of the arrays, by the network in PyTorch and in float64."""
         x = np.clip((X.astype(np.float64) - self._scales.mean) / self._scales.divisor, -1e300, 1e300)
         with torch.no_grad():
-            found: Array = network_of(self.layers_, self.profile).double()(torch.from_numpy(x)).numpy()
+            found: Array = network_of(self.layers_, self.profile_).double()(torch.from_numpy(x)).numpy()
         return np.nan_to_num(found)
 
     # --- elsewhere
@@ -292,64 +322,25 @@ class RadialLearner(BaseEstimator):  # type: ignore[misc]
         of which `predict_proba` is the softmax.
         """
         check_is_fitted(self, "layers_")
-        net = network_of(with_scales(self.layers_, self._scales, self._output_scales()), self.profile)
+        net = network_of(with_scales(self.layers_, self._scales, self._output_scales()), self.profile_)
         return net.to(torch.from_numpy(self.layers_[0]["weight"][:0]).dtype).eval()
 
-    def to_onnx(self, path: str | os.PathLike[str], **keywords: Any) -> OnnxExport:
-        """Write the network of `to_torch` as ONNX, compared in onnxruntime; keywords as for `radnet.export_onnx`."""
+    def to_onnx(self, path: str | os.PathLike[str], *, opset: int = OPSET, weights: str | None = None) -> OnnxExport:
+        """Write the network of `to_torch` as ONNX, compared in onnxruntime; as `radnet.export_onnx` does."""
         net = self.to_torch()
         generator = torch.Generator().manual_seed(0)
         rows = torch.randn(64, self.n_features_in_, generator=generator, dtype=torch.float64)
         rows = rows * torch.from_numpy(self._scales.divisor) + torch.from_numpy(self._scales.mean)
-        return export_onnx(net, path, rows.to(net[0].weight.dtype), **keywords)  # type: ignore[arg-type]
+        return export_onnx(net, path, rows.to(net[0].weight.dtype), opset=opset, weights=weights)  # type: ignore[arg-type]
 
-    def to_c(self, path: str | os.PathLike[str], **keywords: Any) -> int:
-        """Write the network of `to_torch` as a C99 header; keywords as for `radnet.export.export_c`."""
-        return export_c(self.to_torch(), path, **keywords)
-
-    # --- checks
-
-    def _widths(self) -> list[int]:
-        hidden = self.hidden
-        return [int(hidden)] if isinstance(hidden, numbers.Integral) else [int(k) for k in hidden]
-
-    def _check_parameters(self) -> None:
-        """Refuse parameters that are none, naming them."""
-        who = type(self).__name__
-        hidden = self.hidden if isinstance(self.hidden, Sequence | np.ndarray) else [self.hidden]
-        if isinstance(self.hidden, str) or not all(isinstance(k, numbers.Integral) and k > 0 for k in hidden):
-            raise InvalidValue(f"{who}: hidden={self.hidden!r}: expected widths of hidden layers, such as (96,)")
-        if self.block_size is not None:
-            _check_whole(who, "block_size", self.block_size)
-            if odd := [k for k in hidden if k % self.block_size]:
-                size = self.block_size
-                raise InvalidValue(f"{who}: hidden={self.hidden!r}: {odd[0]} does not split into blocks of {size}")
-        for name, known in (("profile", NAMES), ("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
-            if getattr(self, name) not in known:
-                raise InvalidValue(f"{who}: {name}={getattr(self, name)!r}: expected one of {', '.join(known)}")
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) != "auto":
-                _check_whole(who, name, getattr(self, name))
-        _check_whole(who, "restarts", self.restarts)
-        _check_whole(who, "patience", self.patience)
-        rate = self.learning_rate
-        if rate != "auto" and not (isinstance(rate, numbers.Real) and 0 < rate < math.inf):
-            raise InvalidValue(f"{who}: learning_rate={rate!r}: expected a number above 0, or 'auto'")
-        for name, most in (("validation_fraction", 1.0), ("weight_decay", math.inf)):
-            value = getattr(self, name)
-            if not (isinstance(value, numbers.Real) and 0 <= float(value) < most):
-                raise InvalidValue(f"{who}: {name}={value!r}: expected a number of at least 0 and below {most:g}")
+    def to_c(self, path: str | os.PathLike[str], *, name: str = "network", max_bytes: int = MOST_BYTES) -> int:
+        """Write the network of `to_torch` as a C99 header, as `radnet.export.export_c` does; its bytes of weights."""
+        return export_c(self.to_torch(), path, name=name, max_bytes=max_bytes)
 
 
-def _check_whole(who: str, name: str, value: object) -> None:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or int(value) < 1:
-        kind = InvalidValue if isinstance(value, numbers.Real) else InvalidType
-        raise kind(f"{who}: {name}={value!r}: expected a whole number of at least 1")
-
-
-def _setting(value: str | float | None) -> Any:
+def _setting(value: str | float | None) -> PerBlock:
     """A shift or scale; a number is the same for all blocks."""
-    return float(value) if isinstance(value, numbers.Real) else value
+    return float(value) if isinstance(value, numbers.Real) else value  # type: ignore[return-value]
 
 
 def _found_rate(net: nn.Module, rows: Rows, loss: RowLoss, batch: int, optimizer: type[torch.optim.Optimizer]) -> float:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
 from torch import Tensor
 
 from ..errors import InvalidValue
 from .arrays import Array, Scales
 from .learner import RadialLearner, Values
+from .parameters import check_parameters
 from .training import RowLoss, squared
 
 
@@ -74,15 +74,15 @@ class RadialRegressor(RegressorMixin, RadialLearner):  # type: ignore[misc]
     True
     """
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
 
     def partial_fit(self, X: Values, y: Values, sample_weight: Values | None = None) -> RadialRegressor:
         """One pass over some rows; the first call says what columns and targets are scaled by."""
-        self._check_parameters()
-        first = not hasattr(self, "layers_")
+        check_parameters(type(self).__name__, self.get_params(deep=False))
+        first = not self._is_there()
         rows = self._rows(X, y, sample_weight, reset=first)
         self._partial(*rows, first=first)
         return self
@@ -93,7 +93,7 @@ class RadialRegressor(RegressorMixin, RadialLearner):  # type: ignore[misc]
         y: Array = out * self._y_scales.size + self._y_scales.mean
         return y[:, 0] if self._one else y
 
-    def _targets(self, y: Any, weight: Array, *, first: bool) -> tuple[Tensor, int, RowLoss]:
+    def _targets(self, y: Array, weight: Array, *, first: bool) -> tuple[Tensor, int, RowLoss]:
         y = np.asarray(y, dtype=np.float64)
         if not np.isfinite(y).all():
             row = int(np.argwhere(~np.isfinite(y))[0][0])
