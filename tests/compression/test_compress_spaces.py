@@ -1,5 +1,7 @@
 """Which spaces an operation keeps, joins or pins, and how wide they end: one small model for each."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -125,7 +127,6 @@ def test_a_program_that_asks_how_many_features_there_are_keeps_them(f):
         lambda h: h[:, 0],
         lambda h: h.mean(1),
         lambda h: h.flatten(0, 1),
-        lambda h: h.clone(),
         lambda h: -2 * h,
         lambda h: 3 * h - h.mean(1, keepdim=True),
     ],
@@ -144,6 +145,37 @@ def test_constants_go_along(f):
 
     c = compressed(Two(), normal(6, 5, 3))
     assert c.spaces[0].after == 4
+
+
+def test_rewritten_two_linear_layers_in_a_row_are_one_where_that_is_smaller():
+    def widths(model, n):
+        c = radnet.compress(model.double().eval(), normal(20, n), rewrite=True)
+        assert c.certificate.lossless
+        return [tuple(m.weight.shape) for m in c.network.modules() if isinstance(m, nn.Linear)]
+
+    def chain(*sizes, **keywords):
+        return [nn.Linear(a, b, **keywords) for a, b in itertools.pairwise(sizes)]
+
+    torch.manual_seed(0)
+    assert widths(nn.Sequential(*chain(8, 128, 24)), 8) == [(24, 8)]
+    assert widths(nn.Sequential(*chain(8, 128, 24, bias=False)), 8) == [(24, 8)]
+    assert widths(nn.Sequential(*chain(8, 16), *chain(16, 5, bias=False)), 8) == [(5, 8)]
+    assert widths(nn.Sequential(*chain(20, 3, 50, 40, 2)), 20) == [(3, 20), (2, 3)]  # 20 x 2 after 20 x 3 is no more
+    assert widths(nn.Sequential(*chain(30, 2, 30), radnet.Squash(), *chain(30, 1)), 30) == [(2, 30), (3, 2), (1, 3)]
+    shared = nn.Linear(6, 6)
+    assert widths(nn.Sequential(shared, shared, nn.Linear(6, 2)), 6) == [(6, 6), (2, 6)]
+    tied = nn.Sequential(*chain(6, 6, 6), radnet.Squash(), *chain(6, 2))
+    tied[1].weight = tied[0].weight
+    assert widths(tied, 6) == [(6, 6), (6, 6), (2, 6)]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_two_linear_layers_in_a_row_meet_in_as_many_dimensions_as_the_first_reads(bias):
+    """The bias of the second takes the constant; where it has none, a coordinate holds it."""
+    c = compressed(nn.Sequential(nn.Linear(8, 128), nn.Linear(128, 24, bias=bias)), normal(20, 8))
+    assert [c.network[0].out_features, c.network[1].out_features] == [8 if bias else 9, 24]
+    between = nn.Sequential(nn.Linear(8, 128), nn.Dropout(), nn.Linear(128, 24)).eval()
+    assert compressed(between, normal(20, 8)).network[0].out_features == 8
 
 
 def compressed_or_nan(model, x):
@@ -828,7 +860,7 @@ def test_to_ask_a_weight_for_its_dtype_is_no_use_of_it(convert, by_export):
 @pytest.mark.parametrize(("dtype", "expected"), [(torch.float16, 2), (torch.float32, 3)])
 def test_where_a_coordinate_may_overflow_no_constant_is_kept_in_one(dtype, expected):
     """Two linear layers: in float16 the entries that vary stay, and the constant goes on as a bias."""
-    model = nn.Sequential(nn.Linear(2, 16), nn.Linear(16, 3))
+    model = nn.Sequential(nn.Linear(2, 16), nn.Linear(16, 3, bias=False))
     with torch.no_grad():
         model[0].weight[2:] = 0
         model[0].bias.zero_()[5] = 0.5

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..reasons import Reason, Why
 from .features import Feature, Pin, Space
@@ -85,6 +85,7 @@ class _Finder:
     ) -> None:
         self.layout, self.shared, self.tol, self.narrow = layout, shared, tol, narrow
         self.below, self.edges = layout.below(), at_edges(analysis)
+        self.uses = analysis.uses
         self.read = {use.reads for use in analysis.uses}
         self.rescaled = {use.reads for use in analysis.radial}
         self.outputs = {use.makes for use in analysis.radial}
@@ -150,7 +151,7 @@ class _Finder:
 
     def _markers(self, members: list[tuple[Feature, Run]]) -> list[Feature]:
         """What one layer or parameter writes, wherever it does, if it has a constant that may stand in a mark."""
-        if any(feature in self.shared for feature, _ in members):
+        if any(feature in self.shared for feature, _ in members) or self._absorbed(members):
             return []
         for feature, _ in members:
             if feature.made_of or feature in self.outputs or feature.span.c is None:
@@ -159,6 +160,16 @@ class _Finder:
             if not any(one in self.below for one in written):
                 return [feature, *(one for one in written if one is not feature)]
         return []
+
+    def _absorbed(self, members: list[tuple[Feature, Run]]) -> bool:
+        """Whether nothing is added up in a space, and only linear layers read it, whose biases take the constant.
+
+        So two linear layers in a row meet in no more dimensions than the first one reads.
+        """
+        found = [feature for feature, _ in members]
+        readers = [use.step.module for use in self.uses if use.reads in found]
+        simple = not any(feature.made_of or feature in self.outputs or feature in self.edges for feature in found)
+        return simple and all(isinstance(m, nn.Linear) and m.bias is not None for m in readers)
 
 
 def _different(columns: list[Columns]) -> list[int]:
