@@ -291,9 +291,23 @@ def test_norms_of_blocks_stay_level_with_depth(residual, generator):
     )
 
 
-def test_the_same_generator_draws_the_same_weights():
-    first, again = (BlockRadialMLP(3, [(4, 3)], 1, generator=torch.Generator().manual_seed(3)) for _ in range(2))
+@pytest.mark.parametrize("sizes", [(3, [(4, 3)], 1), ((3, 12, 1),)], ids=str)
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_same_generator_draws_the_same_weights(sizes, residual):
+    options = {"block": None if len(sizes) == 3 else 3, "residual": residual}
+    first, again = (BlockRadialMLP(*sizes, generator=torch.Generator().manual_seed(3), **options) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True))
+
+
+def test_a_residual_stream_tells_more_than_directions_and_is_exported_in_float64(tmp_path, generator):
+    """A norm layer after a stem without a bias sees the direction of x alone, which jumps at 0."""
+    net = BlockRadialMLP(1, [(8, 3), (8, 3)], 1, residual=True, generator=generator, dtype=torch.float64).eval()
+    x = torch.linspace(-1, 1, 201, dtype=torch.float64).unsqueeze(1)
+    y = net(x).detach()
+    assert float((y[1:] - y[:-1]).abs().max()) < 0.2 * float(y.max() - y.min())
+    rows = torch.cat([torch.randn(8, 2, generator=generator), torch.zeros(1, 2)]).double()
+    plane = BlockRadialMLP(2, [(4, 3)], 1, residual=True, generator=generator, dtype=torch.float64).eval()
+    assert radnet.export_onnx(plane, tmp_path / "net.onnx", rows).gap < 1e-12
 
 
 def test_a_coordinate_net_begins_as_waves_in_all_phases(generator):
@@ -312,7 +326,8 @@ def test_a_coordinate_net_begins_as_waves_in_all_phases(generator):
         lambda: BlockRadialMLP(3, [(4, 8)], 2, residual=True),
         lambda: BlockRadialMLP((3, 24, 2), block=8, activation="tanh"),
         lambda: CoordinateNet(2, 3, [(4, 8), (2, 40)], frequency=5.0),
-        lambda: CoordinateNet(2, 3, [(2, 8)], residual=True),
+        lambda: CoordinateNet(2, 3, [(2, 8)], frequency=np.float32(3)),
+        lambda: BlockRadialMLP(np.int64(3), [(np.int64(4), 8)], 2, shift=np.arange(4.0)),
     ],
 )
 def test_they_are_read_from_their_files(make, tmp_path, generator):
@@ -338,6 +353,12 @@ def test_they_are_read_from_their_files(make, tmp_path, generator):
         (lambda: BlockRadialMLP(3, [(2, 3)], 1, profile="sine"), ValueError, "did you mean 'sin'"),
         (lambda: CoordinateNet(2, 1, frequency=0), ValueError, "expected a number above 0"),
         (lambda: CoordinateNet((2, 3), 1), TypeError, "in_features"),
+        (lambda: CoordinateNet(2, 1, residual=True), ValueError, "residual=True would leave only the directions"),
+        (
+            lambda: BlockRadialMLP(3, [(4, 3)], 1, profile=RadialSin()),
+            TypeError,
+            "a name of an activation was expected",
+        ),
     ],
 )
 def test_models_say_what_they_need(make, kind, message):

@@ -336,6 +336,8 @@ def named_activation(name: str, **keywords: Any) -> RadialActivation:
     >>> named_activation("squash", shift=0.5)
     Squash(shift=0.5)
     """
+    if not isinstance(name, str):
+        raise InvalidType(f"a name of an activation was expected, got {name!r}; one of {', '.join(NAMES)}")
     try:
         kind = NAMES[name]
     except KeyError:

@@ -45,7 +45,7 @@ def draw_stream(
     if head.weight.is_meta:
         return
     width = math.sqrt(stem.out_features)
-    _draw(stem, width / math.sqrt(stem.in_features), generator)
+    _draw(stem, width / math.sqrt(stem.in_features), generator, bias=True)  # without one, x and 2 x would be the same
     for up, rho, down in hidden:
         before, after = _norms(up, rho)
         _draw(up, before / width, generator, bias=True)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,8 +22,11 @@ from .block_weights import draw_chain, draw_stream, draw_waves
 from .checks import check_number, check_size, is_whole
 from .choosing import as_activation
 from .errors import InvalidType, InvalidValue
+from .initialization import draw_like_linear
 from .widths import check_widths
 
+#: of the norms in a residual stream, the same in every dtype
+EPS = 1e-6
 #: arguments as a file holds them
 Said = dict[str, Any]
 
@@ -190,7 +194,7 @@ class BlockRadialMLP(nn.Sequential):
             width = math.prod(layers[0])
             parts.append(linear(n, width))
             for k, size in layers:
-                norm = nn.RMSNorm(width, device=device, dtype=dtype)
+                norm = nn.RMSNorm(width, EPS, device=device, dtype=dtype)
                 parts.append(ResidualBlock(norm, linear(width, k * size), rescaling(blocks=k), linear(k * size, width)))
         else:
             for k, size in layers:
@@ -199,6 +203,11 @@ class BlockRadialMLP(nn.Sequential):
         super().__init__(*parts, linear(width, m))
         if sizes.widths is None:
             self._draw(generator)
+        elif generator is not None:
+            with torch.no_grad():
+                for layer in self.modules():
+                    if isinstance(layer, nn.Linear):
+                        draw_like_linear(layer.weight, layer.bias, generator)
         said = {**sizes.said(), "activation": name, "shift": shift}
         more = {"scale": scale, "residual": residual}
         self.made_with = _plain({**said, **({} if scale is None and not residual else more)})
@@ -269,10 +278,14 @@ class CoordinateNet(BlockRadialMLP):
     ) -> None:
         if check_number("frequency", frequency) <= 0:
             raise InvalidValue(f"frequency={frequency!r}: expected a number above 0")
-        check_size("CoordinateNet: in_features", in_features)
+        check_size("CoordinateNet: in_features", _plain_int(in_features))
+        if keywords.get("residual"):
+            raise InvalidValue(
+                "CoordinateNet: residual=True would leave only the directions of what the first layer gives"
+            )
         super().__init__(in_features, hidden, out_features, generator=generator, **keywords)
         if self.made_with is not None:
-            self.made_with["frequency"] = frequency
+            self.made_with["frequency"] = float(frequency)
         draw_waves(list(_fed(self)), frequency, generator)
 
     @classmethod
@@ -322,14 +335,15 @@ def _sizes(n: object, hidden: object, m: object, block: object) -> _Sizes:
     if isinstance(n, Sequence) and not isinstance(n, str):
         if hidden is not None or m is not None:
             raise InvalidValue(f"{who}: give in_features, hidden and out_features, or all widths and block=")
-        widths = tuple(n)
+        widths = tuple(_plain_int(k) for k in n)
+        block = _plain_int(block)
         if len(widths) < 2 or not is_whole(block) or block < 1 or any(k % block for k in check_widths(widths)[1:-1]):
             raise InvalidValue(f"{who}: widths {widths} do not split into blocks of {block}")
         k = check_widths(widths)
         return _Sizes(k[0], [(width // block, block) for width in k[1:-1]], k[-1], list(k))
     if block is not None:
         raise InvalidValue(f"{who}: block={block!r} goes with all widths at once; hidden has the sizes of blocks")
-    if isinstance(hidden, tuple) and len(hidden) == 2 and all(is_whole(k) for k in hidden):
+    if isinstance(hidden, tuple) and len(hidden) == 2 and all(is_whole(_plain_int(k)) for k in hidden):
         hidden = [hidden]
     if not isinstance(hidden, Sequence) or isinstance(hidden, str):
         raise InvalidType(f"{who}: hidden={hidden!r}: expected pairs (blocks, size), such as [(64, 3)]")
@@ -338,12 +352,20 @@ def _sizes(n: object, hidden: object, m: object, block: object) -> _Sizes:
         if not isinstance(layer, Sequence) or len(layer) != 2:
             raise InvalidValue(f"{who}: hidden layer {i} is {layer!r}: expected how many blocks, and their size")
         where = f"{who}: hidden layer {i}"
-        layers.append((check_size(f"{where}: blocks", layer[0]), check_size(f"{where}: size", layer[1])))
-    return _Sizes(check_size(f"{who}: in_features", n), layers, check_size(f"{who}: out_features", m))
+        blocks, size = _plain_int(layer[0]), _plain_int(layer[1])
+        layers.append((check_size(f"{where}: blocks", blocks), check_size(f"{where}: size", size)))
+    n, m = check_size(f"{who}: in_features", _plain_int(n)), check_size(f"{who}: out_features", _plain_int(m))
+    return _Sizes(n, layers, m)
+
+
+def _plain_int(value: object) -> object:
+    """NumPy's whole numbers as Python's."""
+    return int(value) if isinstance(value, np.integer) else value
 
 
 def _plain(arguments: Said) -> Said | None:
     """Arguments that a file can hold, so that `radnet.load` makes the same model again; None if it cannot."""
+    arguments = {name: x.tolist() if isinstance(x, np.ndarray | np.generic) else x for name, x in arguments.items()}
     try:
         json.dumps(arguments, allow_nan=False)
     except (TypeError, ValueError):

@@ -22,7 +22,16 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import radnet
 from radnet.activations import NAMES
 from radnet.estimators import RadialApproximator, RadialClassifier, RadialRegressor
-from radnet.estimators.arrays import MANY, PROFILES, Scales, arrays_of, forward, network_of
+from radnet.estimators.arrays import (
+    MANY,
+    PROFILES,
+    Scales,
+    arrays_of,
+    forward,
+    moved_inputs,
+    moved_outputs,
+    network_of,
+)
 from radnet.models import BlockRadialMLP
 
 SMALL = {"hidden": (24,), "epochs": 120, "random_state": 0}
@@ -142,6 +151,18 @@ def test_rows_that_count_twice_are_rows_that_stand_there_twice():
             np.testing.assert_allclose(first, second["weight"], rtol=1e-6, atol=1e-8)
 
 
+def test_heavy_rows_count_in_whichever_batch_they_are():
+    """The share of a class is its share of the weights, not of the batches that have one of it."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3000, 1)), (rng.random(3000) < 0.02).astype(int)
+    weight = np.where(y, 100.0, 0.5)
+    model = RadialClassifier(hidden=(12,), epochs=30, random_state=0).fit(X, y, sample_weight=weight)
+    assert abs(model.predict_proba(X)[:, 1].mean() - np.average(y, weights=weight)) < 0.05
+    for extreme in (np.where(y, 1e308, 1e290), np.where(np.arange(3000) == 0, 1.0, 1e-60)):
+        few = RadialRegressor(hidden=(12,), epochs=2, random_state=0).fit(X.astype("f4"), y, sample_weight=extreme)
+        assert np.isfinite(few.predict(X.astype("f4"))).all()
+
+
 def test_several_outputs_and_large_tables():
     X, y = waves(3000, outputs=3)
     model = RadialRegressor(hidden=(48, 24), random_state=0, epochs=40).fit(X, y)
@@ -213,6 +234,71 @@ def test_partial_fit_learns_pass_by_pass():
         classes.partial_fit(X[:2], [5.0, 0.0])
     with pytest.raises(ValueError, match="the first call had"):
         classes.partial_fit(X[:2], [0, 1], classes=[0, 1])
+
+
+def test_a_stream_may_begin_with_one_row_or_with_columns_that_do_not_change_yet():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)) * [1, 1000, 1e-3] + [5, 0, 1]
+    X[:20, 1] = 7
+    y = ((X - X.mean(0)) / X.std(0)) @ [1, 2, 3.0] * 50
+    for first in (1, 20):
+        model = RadialRegressor(hidden=(24,), random_state=0)
+        model.partial_fit(X[:first], np.full(first, 3.0))
+        assert np.allclose(model.predict(X[:first]), 3.0, atol=1e-12)
+        for _ in range(40):
+            for i in range(0, 400, 40):
+                model.partial_fit(X[i : i + 40], y[i : i + 40])
+        assert model.score(X, y) > 0.98
+    seen = np.concatenate([X[:20], *[X] * 40])
+    np.testing.assert_allclose(model._scales.mean, seen.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(model._scales.size, seen.std(0), rtol=1e-9)
+
+
+def test_scales_that_move_leave_the_function_as_it_is():
+    X, y = waves(200)
+    model = RadialRegressor(hidden=(24,), epochs=30, random_state=0).fit(X, y)
+    before = model.predict(X)
+    other = Scales(model._scales.mean + 3, model._scales.size * 2)
+    model.layers_, model._scales = moved_inputs(model.layers_, model._scales, other), other
+    target = Scales(model._y_scales.mean - 5, model._y_scales.size / 3)
+    model.layers_, model._y_scales = moved_outputs(model.layers_, model._y_scales, target), target
+    np.testing.assert_allclose(model.predict(X), before, rtol=1e-10, atol=1e-10)
+
+
+def test_the_number_of_digits_and_the_optimizer_may_change_between_passes():
+    X, y = waves(60)
+    for first, then in ((np.float32, np.float64), (np.float64, np.float32)):
+        model = RadialRegressor(hidden=(12,), epochs=5, warm_start=True, random_state=0)
+        model.partial_fit(X.astype(first), y).partial_fit(X.astype(then), y).fit(X.astype(then), y)
+        assert model.layers_[0]["weight"].dtype == first
+    for name in ("nadam", "sgd", "adamw", "adam"):
+        model.set_params(optimizer=name).partial_fit(X, y)
+    with torch.no_grad(), torch.inference_mode():
+        assert np.isfinite(model.fit(X, y).partial_fit(X, y).predict(X)).all()
+
+
+def test_a_fit_that_fails_leaves_what_was_fitted_before():
+    X, y = waves(60)
+    model = RadialRegressor(hidden=(12,), epochs=20, random_state=0).fit(X, y)
+    before, kept = model.predict(X), dict(vars(model))
+    model.set_params(shift="abc")
+    with pytest.raises(ValueError, match="shift='abc'"):
+        model.fit(X * 100 + 7, y * 5)
+    assert np.array_equal(model.predict(X), before)
+    assert {**vars(model), "shift": "per_block"} == kept or vars(model).keys() == kept.keys()
+    classes = RadialClassifier(hidden=(12,), epochs=5, random_state=0).fit(X, y > 0)
+    with pytest.raises(ValueError, match="NaN"):
+        classes.fit(np.full((4, 2), np.nan), [0, 1, 2, 3])
+    assert classes.classes_.tolist() == [False, True]
+    assert classes.n_features_in_ == 3
+
+
+def test_a_column_that_never_changed_changes_nothing():
+    X, y = waves(300)
+    X[:, 2] = 2024
+    model = RadialRegressor(**SMALL).fit(X, y)
+    later = X + np.array([0, 0, 1])
+    assert np.array_equal(model.predict(later), model.predict(X))
 
 
 def test_wide_blocks_are_compressed_and_no_prediction_changes(evidence):
@@ -293,6 +379,10 @@ def test_numbers_of_any_size_are_learned_from_and_predicted_for():
     far = plain.predict(np.array([[1e308, 0, 0], [1e160, -1e160, 5], [0, 0, 0]]))
     assert np.isfinite(far).all()
     assert np.isfinite(RadialRegressor(profile="swish", **SMALL).fit(X, y).predict(X * 1e300)).all()
+    bounded = RadialRegressor(profile="tanh", **SMALL).fit(X.astype("f4"), y)
+    far = np.array([[1e15, 3e15, -1e15]], dtype="f4")
+    np.testing.assert_allclose(bounded.predict(far), bounded.predict(far * np.float32(1e10)), rtol=1e-4, atol=1e-3)
+    assert RadialRegressor(validation_fraction=0.999, **SMALL).fit(X, y).n_iter_ > 0
     scales = Scales.of(np.array([[1e308], [-1e308]]), np.ones(2))
     assert scales.size == pytest.approx(1e308)
 

@@ -32,8 +32,8 @@ class RadialApproximator(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         The error allowed at each row, in the Euclidean norm of its targets.
     lipschitz : float, optional
         A claim about the function behind the table. If two rows refute it, `fit` says which.
-    width : str
-        Which construction, as in `radnet.approximate`.
+    width : "growing", "n+m+1" or "auto"
+        Which construction of `radnet.approximate`, of those that have a value everywhere.
     max_balls : int
         The largest cover allowed.
 
@@ -88,6 +88,10 @@ class RadialApproximator(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         table = table[:, None] if self._one else table
         rows, values, off = _function(X, table, float(self.eps))
         if self.lipschitz is not None:
+            if not isinstance(self.lipschitz, numbers.Real) or not 0 <= float(self.lipschitz) < np.inf:
+                raise InvalidValue(
+                    f"RadialApproximator: lipschitz={self.lipschitz!r}: expected a number of at least 0, or None"
+                )
             _refute(rows, values, float(self.lipschitz))
         self._mean = table.mean(axis=0)
         centred = torch.from_numpy(values - self._mean)
@@ -144,8 +148,6 @@ def _function(X: Array, y: Array, eps: float) -> tuple[Array, Array, float]:
 
 def _refute(rows: Array, values: Array, lipschitz: float) -> None:
     """Raise if two rows next to each other are further apart in their targets than the claim allows."""
-    if not lipschitz >= 0:
-        raise InvalidValue(f"RadialApproximator: lipschitz={lipschitz!r}: expected a number of at least 0, or None")
     for start in range(0, len(rows), 256):
         part = slice(start, start + 256)
         distance = np.linalg.norm(rows[part, None] - rows[None], axis=2)

@@ -30,6 +30,8 @@ class LayerArrays(TypedDict):
     scale: Array | None
 
 
+#: a column is one that never changes if its spread is no more than this share of its largest number
+ALIKE = 1e-14
 #: rows from which entries are put in another order, and entries of a block up to which squares are added one by one
 MANY, FEW = 16, 8
 _TINY = {np.dtype(np.float32): 1e-18, np.dtype(np.float64): 1e-150}
@@ -79,12 +81,27 @@ class Scales:
         z = x / unit
         mean = (share * z).sum(axis=0)
         spread = np.sqrt((share * (z - mean) ** 2).sum(axis=0))
-        same = (x == x[0]).all(axis=0) | (spread <= 16 * np.finfo(np.float64).eps * np.abs(mean))
-        return cls(np.where(same, x[0], mean * unit), np.where(same, 0.0, spread * unit))
+        equal = (x == x[0]).all(axis=0)
+        same = equal | (spread <= ALIKE) | (spread * unit < np.finfo(np.float64).tiny)
+        return cls(np.where(equal, x[0], mean * unit), np.where(same, 0.0, spread * unit))
+
+    def joined(self, other: Scales, share: float) -> Scales:
+        """Of the rows of both, of which the other's are such a share.
+
+        >>> Scales(np.array([0.0]), np.array([1.0])).joined(Scales(np.array([2.0]), np.array([1.0])), 0.5)
+        Scales(mean=array([1.]), size=array([1.41421356]))
+        """
+        apart = other.mean - self.mean
+        unit = np.maximum(np.maximum(self.size, other.size), np.abs(apart))
+        unit = np.where(unit > 0, unit, 1.0)
+        a, b, c = self.size / unit, other.size / unit, apart / unit
+        return Scales(
+            self.mean + share * apart, unit * np.sqrt((1 - share) * a * a + share * b * b + share * (1 - share) * c * c)
+        )
 
 
 def forward(layers: list[LayerArrays], profile: str, x: Array) -> Array:
-    """What the network gives; rows whose norms leave the range come out as NaN or infinite.
+    """What the network gives; rows whose norms leave the range come out as NaN, others may be infinite.
 
     Of many rows the first entries of all blocks stand side by side, then the second ones: so NumPy's loops are long.
     """
@@ -111,6 +128,7 @@ def _rescaled(v: Array, layer: LayerArrays, profile: str, *, apart: bool) -> Arr
     if not isinstance(blocks, int):
         ends = np.concatenate([[0], np.cumsum(blocks)])
         r = np.sqrt(np.add.reduceat(v * v, ends[:-1], axis=1))
+        r[np.isinf(r)] = np.nan
         return v * np.repeat(_factor(r, layer, profile), blocks, axis=1)
     size, axis = n // blocks, 2 if apart else 1
     parts = v.reshape((rows, blocks, size) if apart else (rows, size, blocks))
@@ -121,6 +139,8 @@ def _rescaled(v: Array, layer: LayerArrays, profile: str, *, apart: bool) -> Arr
         for j in range(1, size):
             r += np.square(parts[:, j])
         np.sqrt(r, out=r)
+    if not np.isfinite(r).all():
+        r[np.isinf(r)] = np.nan  # a bounded profile would hide that it is not known
     parts *= np.expand_dims(_factor(r, layer, profile), axis)
     return parts.reshape(rows, n)
 
@@ -189,3 +209,24 @@ def with_scales(layers: list[LayerArrays], x: Scales, y: Scales | None) -> list[
         last["weight"] = y.size[:, None] * last["weight"]
         last["bias"] = y.size * last["bias"] + y.mean
     return found
+
+
+def moved_inputs(layers: list[LayerArrays], old: Scales, new: Scales) -> list[LayerArrays]:
+    """The same function of the columns as they are, for inputs that are scaled otherwise.
+
+    Of a column that had never changed the weights have learned nothing, and stay as they are.
+    """
+    known = old.size > 0
+    W = layers[0]["weight"]
+    ratio = np.where(known, new.divisor / old.divisor, 1.0)
+    b = layers[0]["bias"] + W @ np.where(known, (new.mean - old.mean) / old.divisor, 0.0)
+    return [{**layers[0], "weight": (W * ratio).astype(W.dtype), "bias": b.astype(W.dtype)}, *layers[1:]]
+
+
+def moved_outputs(layers: list[LayerArrays], old: Scales, new: Scales) -> list[LayerArrays]:
+    """The same for outputs; those that had never changed begin at the mean that is known now."""
+    known = old.size > 0
+    W, b = layers[-1]["weight"], layers[-1]["bias"]
+    ratio = np.where(known, old.divisor / new.divisor, 1.0)
+    b = np.where(known, (b * old.divisor + old.mean - new.mean) / new.divisor, b)
+    return [*layers[:-1], {**layers[-1], "weight": (W * ratio[:, None]).astype(W.dtype), "bias": b.astype(W.dtype)}]

@@ -40,18 +40,17 @@ class RadialClassifier(ClassifierMixin, RadialLearner):  # type: ignore[misc]
         self, X: Values, y: Values, classes: Values | None = None, sample_weight: Values | None = None
     ) -> RadialClassifier:
         """One pass over some rows; the first call names all classes, or has them in y."""
-        check_parameters(type(self).__name__, self.get_params(deep=False))
-        first = not self._is_there()
-        rows = self._rows(X, y, sample_weight, reset=first)
-        if first:
-            self._announced = None if classes is None else unique_labels(classes)
-        elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
-            raise InvalidValue(f"classes={classes!r}: the first call had {self.classes_.tolist()}")
-        try:
+        with self._all_or_nothing():
+            check_parameters(type(self).__name__, self.get_params(deep=False))
+            first = not self._is_there()
+            rows = self._rows(X, y, sample_weight, reset=first)
+            if first:
+                self._announced = None if classes is None else unique_labels(classes)
+            elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
+                raise InvalidValue(f"classes={classes!r}: the first call had {self.classes_.tolist()}")
             self._partial(*rows, first=first)
-        finally:
             self._announced = None
-        return self
+            return self
 
     def predict(self, X: Values) -> Array:
         """The likeliest class of each row."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import abc
-import copy
 import numbers
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 import numpy as np
@@ -24,25 +24,30 @@ from ..export import export_c, export_onnx
 from ..export.c import MOST_BYTES
 from ..export.onnx import OPSET, OnnxExport
 from ..models import BlockRadialMLP
-from ..training.rates import find_rate
-from .arrays import Array, LayerArrays, Scales, arrays_of, forward, network_of, with_scales
+from .arrays import Array, LayerArrays, Scales, arrays_of, forward, moved_inputs, network_of, with_scales
 from .parameters import check_parameters, widths_of
 from .training import (
     BATCH,
     FULL_BATCH,
     OPTIMIZERS,
+    RATE,
     Plan,
     RowLoss,
     Rows,
     Trained,
+    found_rate,
     steps_to_epochs,
+    to_arrays,
+    to_tensors,
     train,
 )
 
 #: rows below which none are held out
 FEW = 200
-#: what is taken where no learning rate is found
-RATE = 0.01
+#: row weights beyond it are scaled
+HUGE = 1e100
+#: rows that are predicted at once
+AT_ONCE = 4096
 Values = npt.ArrayLike
 
 
@@ -95,6 +100,8 @@ class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
     n_steps_: int
     _scales: Scales
     profile_: str
+    _seen: float
+    _stepped_by: str
     _moments: dict[int, dict[str, Array]] | None
     _made: dict[str, object]
 
@@ -104,8 +111,23 @@ class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
     def _targets(self, y: Array, weight: Array, *, first: bool) -> tuple[Tensor, int, RowLoss]:
         """Targets as the network is trained on them, how many outputs it has, and the loss of a row."""
 
+    def _take_in_targets(self, y: Array, weight: Array, share: float) -> None:
+        """More targets have come, such a share of all so far."""
+
     def _output_scales(self) -> Scales | None:
         return None
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """What was fitted before stays if this does not come to its end; gradients are on in it."""
+        before = dict(vars(self))
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     # --- fitting
 
@@ -123,9 +145,14 @@ class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
         -------
         self
         """
+        with self._all_or_nothing():
+            return self._fitted(X, y, sample_weight)
+
+    def _fitted(self, X: Values, y: Values, sample_weight: Values | None) -> Self:
         check_parameters(type(self).__name__, self.get_params(deep=False))
         goes_on = bool(self.warm_start) and self._is_there()
-        rows, outputs, loss = self._prepared(*self._rows(X, y, sample_weight, reset=not goes_on), first=not goes_on)
+        table, targets, weight = self._rows(X, y, sample_weight, reset=not goes_on)
+        rows, outputs, loss = self._prepared(table, targets, weight, first=not goes_on)
         random = check_random_state(self.random_state)
         generators = [
             torch.Generator().manual_seed(int(random.randint(2**31 - 1)))
@@ -139,13 +166,21 @@ class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
             found.append((train(net, inside, outside, loss, plan, generator), plan))
         best, plan = min(found, key=lambda pair: pair[0].score)
         self._keep(best, plan)
-        self._moments = None
+        self._moments, self._seen = None, float(weight.sum())
+        W = self.layers_[0]["weight"]  # of a column that never changed nothing was learned
+        self.layers_[0]["weight"] = np.where(self._scales.size > 0, W, W.dtype.type(0))
         if self.compress:
             self._compress(rows.x[:256])
         return self
 
     def _partial(self, X: Array, y: Array, weight: Array, *, first: bool) -> Self:
-        """One pass over some rows, from where the network stands."""
+        """One pass over some rows, from where the network stands; the scales are those of all rows so far."""
+        total = float(weight.sum())
+        if not first:
+            share = total / (self._seen + total)
+            new = self._scales.joined(Scales.of(X.astype(np.float64), weight), share)
+            self.layers_, self._scales = moved_inputs(self.layers_, self._scales, new), new
+            self._take_in_targets(y, weight, share)
         rows, outputs, loss = self._prepared(X, y, weight, first=first)
         if first:
             random = check_random_state(self.random_state)
@@ -156,13 +191,15 @@ class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
             net = self._network()
         rate = self.learning_rate if isinstance(self.learning_rate, numbers.Real) else RATE
         plan = Plan(self.optimizer, float(rate), "constant", 1, self._batch(len(rows)), self.weight_decay, 1, False)
-        moments = None if first or self._moments is None else _to_tensors(self._moments)
+        same = not first and self._moments is not None and self._stepped_by == self.optimizer
+        moments = to_tensors(self._moments) if same and self._moments is not None else None
         trained = train(net, rows, None, loss, plan, generator, moments)
         steps = 1 + (0 if first else self.n_steps_)
         curve = [] if first else self.loss_curve_
         self._keep(trained, plan)
         self.n_steps_, self.loss_curve_ = steps, [*curve, *trained.losses]
-        self._moments = _to_arrays(trained.moments)
+        self._moments, self._stepped_by = to_arrays(trained.moments), self.optimizer
+        self._seen = total + (0.0 if first else self._seen)
         return self
 
     def _rows(self, X: Values, y: Values, sample_weight: Values | None, *, reset: bool) -> tuple[Array, Array, Array]:
@@ -178,7 +215,9 @@ class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
             raise InvalidValue("sample_weight: all weights are zero, so no row is left to learn from")
         weight: Array = _check_sample_weight(sample_weight, table, dtype=np.float64, ensure_non_negative=True)
         counts = weight > 0
-        return table[counts], targets[counts], weight[counts]
+        largest = float(weight.max())
+        unit = 1.0 if 1 / HUGE < largest < HUGE else largest  # so that they can be added up
+        return table[counts], targets[counts], weight[counts] / unit
 
     def _check_finite(self, X: Array) -> None:
         """Refuse NaN and infinite numbers, naming row and column."""
@@ -194,14 +233,15 @@ class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
         targets, outputs, loss = self._targets(y, weight, first=first)
         if first:
             self._scales = Scales.of(X.astype(np.float64), weight)
-        dtype = torch.float32 if X.dtype == np.float32 else torch.float64
+        short = (X if first else self.layers_[0]["weight"]).dtype == np.float32
+        dtype = torch.float32 if short else torch.float64
         x = torch.from_numpy((X - self._scales.mean) / self._scales.divisor).to(dtype)
         targets = targets.to(dtype) if targets.is_floating_point() else targets
         return Rows(x, targets, torch.from_numpy(weight / weight.mean()).to(dtype)), outputs, loss
 
     def _divided(self, rows: Rows, generator: torch.Generator) -> tuple[Rows, Rows | None]:
         """Rows to train on, and some that are held out; none of few."""
-        aside = round(self.validation_fraction * len(rows)) if len(rows) >= FEW else 0
+        aside = min(round(self.validation_fraction * len(rows)), len(rows) - 1) if len(rows) >= FEW else 0
         if aside == 0:
             return rows, None
         order = torch.randperm(len(rows), generator=generator)
@@ -231,7 +271,7 @@ class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
         epochs = steps_to_epochs(len(rows), batch) if isinstance(self.epochs, str) else int(self.epochs)
         rate = self.learning_rate
         if isinstance(rate, str):
-            rate = _found_rate(net, rows, loss, batch, OPTIMIZERS[self.optimizer])
+            rate = found_rate(net, rows, loss, batch, OPTIMIZERS[self.optimizer])
         progress = None if self.verbose is None else bool(self.verbose)
         patience = int(self.patience) if held_out else epochs
         return Plan(
@@ -294,7 +334,8 @@ class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
         own = self.layers_[0]["weight"].dtype
         with np.errstate(over="ignore"):
             x = ((table - self._scales.mean) / self._scales.divisor).astype(own, copy=False)
-        out = forward(self.layers_, self.profile_, x)
+        parts = [x[i : i + AT_ONCE] for i in range(0, len(x), AT_ONCE)]
+        out = np.concatenate([forward(self.layers_, self.profile_, part) for part in parts])
         finite = np.isfinite(out).all(axis=1)
         if not finite.all():
             out[~finite] = self._carefully(table[~finite])
@@ -341,26 +382,3 @@ class RadialLearner(BaseEstimator, abc.ABC):  # type: ignore[misc]
 def _setting(value: str | float | None) -> PerBlock:
     """A shift or scale; a number is the same for all blocks."""
     return float(value) if isinstance(value, numbers.Real) else value  # type: ignore[return-value]
-
-
-def _found_rate(net: nn.Module, rows: Rows, loss: RowLoss, batch: int, optimizer: type[torch.optim.Optimizer]) -> float:
-    """A learning rate that was looked for; `RATE` where few noisy rows do not tell one."""
-    index = torch.arange(len(rows))
-    pairs = [(rows.x[part], part) for part in index.split(batch)]
-
-    def of_rows(outputs: Tensor, part: Tensor) -> Tensor:
-        weight = rows.weight[part]
-        return (weight * loss(outputs, rows.y[part])).sum() / weight.sum()
-
-    try:
-        return find_rate(copy.deepcopy(net), pairs, loss=of_rows, optimizer=optimizer).rate
-    except InvalidValue:
-        return RATE
-
-
-def _to_arrays(moments: dict[int, dict[str, Tensor]]) -> dict[int, dict[str, Array]]:
-    return {k: {name: value.numpy().copy() for name, value in state.items()} for k, state in moments.items()}
-
-
-def _to_tensors(moments: dict[int, dict[str, Array]]) -> dict[int, dict[str, Tensor]]:
-    return {k: {name: torch.tensor(value) for name, value in state.items()} for k, state in moments.items()}

@@ -9,7 +9,7 @@ from sklearn.utils import Tags
 from torch import Tensor
 
 from ..errors import InvalidValue
-from .arrays import Array, Scales
+from .arrays import Array, Scales, moved_outputs
 from .learner import RadialLearner, Values
 from .parameters import check_parameters
 from .training import RowLoss, squared
@@ -80,12 +80,11 @@ class RadialRegressor(RegressorMixin, RadialLearner):  # type: ignore[misc]
         return tags
 
     def partial_fit(self, X: Values, y: Values, sample_weight: Values | None = None) -> RadialRegressor:
-        """One pass over some rows; the first call says what columns and targets are scaled by."""
-        check_parameters(type(self).__name__, self.get_params(deep=False))
-        first = not self._is_there()
-        rows = self._rows(X, y, sample_weight, reset=first)
-        self._partial(*rows, first=first)
-        return self
+        """One pass over some rows; columns and targets are scaled by all rows so far."""
+        with self._all_or_nothing():
+            check_parameters(type(self).__name__, self.get_params(deep=False))
+            first = not self._is_there()
+            return self._partial(*self._rows(X, y, sample_weight, reset=first), first=first)
 
     def predict(self, X: Values) -> Array:
         """The outputs, of the shape that the targets had: (rows,) or (rows, outputs)."""
@@ -94,17 +93,26 @@ class RadialRegressor(RegressorMixin, RadialLearner):  # type: ignore[misc]
         return y[:, 0] if self._one else y
 
     def _targets(self, y: Array, weight: Array, *, first: bool) -> tuple[Tensor, int, RowLoss]:
+        table = self._table(y, first=first)
+        if first:
+            self._one, self._y_scales = np.ndim(y) == 1, Scales.of(table, weight)
+        return torch.from_numpy((table - self._y_scales.mean) / self._y_scales.divisor), table.shape[1], squared
+
+    def _table(self, y: Array, *, first: bool) -> Array:
+        """Targets as a table of finite numbers, with as many columns as the network has outputs if there is one."""
         y = np.asarray(y, dtype=np.float64)
         if not np.isfinite(y).all():
             row = int(np.argwhere(~np.isfinite(y))[0][0])
             what = "NaN" if np.isnan(y[row]).any() else "infinity"
             raise InvalidValue(f"Input y contains {what} at row {row}")
-        table = y[:, None] if y.ndim == 1 else y
-        if first:
-            self._one, self._y_scales = y.ndim == 1, Scales.of(table, weight)
-        elif table.shape[1] != len(self._y_scales.mean):
+        table: Array = y[:, None] if y.ndim == 1 else y
+        if not first and table.shape[1] != len(self._y_scales.mean):
             raise InvalidValue(f"y has {table.shape[1]} outputs; the network has {len(self._y_scales.mean)}")
-        return torch.from_numpy((table - self._y_scales.mean) / self._y_scales.divisor), table.shape[1], squared
+        return table
+
+    def _take_in_targets(self, y: Array, weight: Array, share: float) -> None:
+        new = self._y_scales.joined(Scales.of(self._table(y, first=False), weight), share)
+        self.layers_, self._y_scales = moved_outputs(self.layers_, self._y_scales, new), new
 
     def _output_scales(self) -> Scales:
         return self._y_scales

@@ -13,12 +13,17 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ..errors import InvalidValue
 from ..training.bar import bar
+from ..training.rates import find_rate
+from .arrays import Array
 
 #: rows up to which all are one batch, where the batch size is left open, and how many are one beyond
 FULL_BATCH, BATCH = 256, 128
 #: steps that are taken where the number of epochs is left open, and the fewest and most epochs
 STEPS, FEWEST, MOST = 1500, 20, 500
+#: what is taken where no learning rate is found
+RATE = 0.01
 #: a run has left the numbers when its loss is so many times what it was to begin with
 LOST = 1e6
 #: a new loss on held-out rows has to be smaller by this share to count
@@ -92,8 +97,8 @@ def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def weighted(loss: RowLoss, net: nn.Module, rows: Rows) -> Tensor:
-    """The mean over rows, each as much as it counts."""
-    return (rows.weight * loss(net(rows.x), rows.y)).sum() / rows.weight.sum()
+    """The mean over rows, each as much as it counts beside all rows, in whichever batch it is."""
+    return (rows.weight * loss(net(rows.x), rows.y)).sum() / len(rows)
 
 
 def train(
@@ -125,8 +130,8 @@ def train(
                 stepping.zero_grad()
                 value.backward()
                 stepping.step()
-                total, done = total + float(value.detach()) * float(part.weight.sum()), done + 1
-            losses.append(total / float(rows.weight.sum()))
+                total, done = total + float(value.detach()) * len(part), done + 1
+            losses.append(total / len(rows))
             if held_out is not None:
                 validation.append(_loss(loss, net, held_out))
             counts = validation[-1] if validation else losses[-1]
@@ -184,7 +189,7 @@ def _batches(rows: Rows, size: int, generator: torch.Generator) -> Iterator[Rows
 def _loss(loss: RowLoss, net: nn.Module, rows: Rows) -> float:
     parts = [rows] if len(rows) <= 4096 else [rows[part] for part in torch.arange(len(rows)).split(4096)]
     total = sum(float((part.weight * loss(net(part.x), part.y)).sum()) for part in parts)
-    return total / float(rows.weight.sum())
+    return total / max(float(rows.weight.sum()), torch.finfo(torch.float64).tiny)
 
 
 def steps_to_epochs(rows: int, batch: int) -> int:
@@ -194,3 +199,28 @@ def steps_to_epochs(rows: int, batch: int) -> int:
     (500, 20, 20)
     """
     return min(MOST, max(FEWEST, math.ceil(STEPS / math.ceil(rows / batch))))
+
+
+def found_rate(net: nn.Module, rows: Rows, loss: RowLoss, batch: int, optimizer: type[torch.optim.Optimizer]) -> float:
+    """A learning rate that was looked for; `RATE` where few noisy rows do not tell one."""
+    index = torch.arange(len(rows))
+    pairs = [(rows.x[part], part) for part in index.split(batch)]
+
+    def of_rows(outputs: Tensor, part: Tensor) -> Tensor:
+        weight = rows.weight[part]
+        return (weight * loss(outputs, rows.y[part])).sum() / len(part)
+
+    try:
+        return find_rate(copy.deepcopy(net), pairs, loss=of_rows, optimizer=optimizer).rate
+    except InvalidValue:
+        return RATE
+
+
+def to_arrays(moments: dict[int, dict[str, Tensor]]) -> dict[int, dict[str, Array]]:
+    """What an optimizer remembers, as arrays."""
+    return {k: {name: value.numpy().copy() for name, value in state.items()} for k, state in moments.items()}
+
+
+def to_tensors(moments: dict[int, dict[str, Array]]) -> dict[int, dict[str, Tensor]]:
+    """As tensors again."""
+    return {k: {name: torch.tensor(value) for name, value in state.items()} for k, state in moments.items()}
