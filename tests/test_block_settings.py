@@ -225,6 +225,44 @@ def test_a_tolerance_has_a_bound_with_scales_too(name, scale, generator):
     assert "not Lipschitz" in other.why if name == "swish" else other.value > 1
 
 
+def test_a_scale_lengthens_what_has_no_other_bound(generator):
+    """A Step-ReLU has no Lipschitz constant and no longest value: what is known is that norms do not grow."""
+    layers = nn.Linear(3, 3), radnet.StepReLU(), nn.Linear(3, 12), RadialTanh(), nn.Linear(12, 2)
+    model = nn.Sequential(*layers).double().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_(std=0.2, generator=generator)
+        model[2].weight[:, 2] *= 1e-5
+    x = 10 * torch.randn(300, 3, generator=generator, dtype=torch.float64)
+    bounds = {}
+    for scale in (None, 0.1, 50.0):
+        model[1] = radnet.StepReLU(scale=scale, dtype=torch.float64)
+        c = radnet.compress(model, x, tol=1e-3)
+        bounds[scale] = c.bound.value
+        assert 0 < float((model(x) - c.network(x)).detach().norm(dim=1).max()) <= c.bound.value
+    assert 40 * bounds[None] < bounds[50.0] <= 50 * bounds[None]
+    assert 0.09 * bounds[None] < bounds[0.1] < 0.2 * bounds[None]
+
+
+def test_norms_are_near_the_jump_of_their_own_block():
+    from radnet.compression.judging.jumps import near_jump
+
+    r = torch.tensor([[1.0, 2.0], [2.0, 1.0], [1.5, 1.5]])
+    expected = torch.tensor([[True, True], [False, False], [False, False]])
+    assert torch.equal(near_jump(radnet.StepReLU(blocks=2, shift=(0.0, 1.0)), r), expected)
+    channels = near_jump(radnet.StepReLU(blocks=2, shift=(0.0, 1.0), dim=1), r.reshape(3, 2, 1, 1))
+    assert torch.equal(channels, expected.reshape(3, 2, 1, 1))
+
+
+def test_a_scale_that_is_set_later_is_seen_by_the_kernels(generator):
+    net = radnet.RadNet((3, 5, 2), "squash", generator=generator)
+    x = torch.randn(4, 3, generator=generator)
+    with torch.no_grad():
+        before = net(x) - net.biases[1]
+        net.activations[0].scale = nn.Parameter(torch.tensor(3.0))
+        torch.testing.assert_close(net(x) - net.biases[1], 3 * before)
+
+
 # --- elsewhere
 
 

@@ -162,6 +162,19 @@ def test_rewritten_two_linear_layers_in_a_row_are_one_where_that_is_smaller():
     assert widths(nn.Sequential(*chain(8, 16), *chain(16, 5, bias=False)), 8) == [(5, 8)]
     assert widths(nn.Sequential(*chain(20, 3, 50, 40, 2)), 20) == [(3, 20), (2, 3)]  # 20 x 2 after 20 x 3 is no more
     assert widths(nn.Sequential(*chain(30, 2, 30), radnet.Squash(), *chain(30, 1)), 30) == [(2, 30), (3, 2), (1, 3)]
+
+    class Fork(nn.Module):
+        """What the first layer gives is read twice."""
+
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = chain(6, 9, 6) + chain(9, 6)
+
+        def forward(self, x):
+            h = self.a(x)
+            return self.b(h) + self.c(h)
+
+    assert widths(Fork(), 6) == [(6, 6), (6, 6), (6, 6)]
     shared = nn.Linear(6, 6)
     assert widths(nn.Sequential(shared, shared, nn.Linear(6, 2)), 6) == [(6, 6), (2, 6)]
     tied = nn.Sequential(*chain(6, 6, 6), radnet.Squash(), *chain(6, 2))

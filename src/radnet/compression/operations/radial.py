@@ -59,11 +59,10 @@ class Radial(Operation):
         u = sizes.read(value, axis)
         blocks = 1 if rho.blocks is None else len(block_sizes(rho.blocks, value.shape[axis]))
         L, longest, growth = rho.reach(value.dtype)
+        norm = u.norm.plus(sizes.spread_out(math.sqrt(blocks) * growth, value, u))
         if rho.scale is not None:
             s = float(rho.scale.detach().abs().max())
-            L, longest = None if L is None else s * L, product(s, longest)
-            growth = product(s, growth) if s <= 1 else math.inf  # |s h| <= s (r + g)
-        norm = u.norm.plus(sizes.spread_out(math.sqrt(blocks) * growth, value, u))
+            L, longest, norm = None if L is None else s * L, product(s, longest), norm.times(s)
         if L is not None:
             norm = norm.least(u.norm.times(L))
         error = u.error.plus(sizes.unread(value, u))

@@ -168,7 +168,7 @@ class _Finder:
         """
         found = [feature for feature, _ in members]
         readers = [use.step.module for use in self.uses if use.reads in found]
-        simple = not any(feature.made_of or feature in self.outputs or feature in self.edges for feature in found)
+        simple = not any(feature.made_of or feature in self.outputs for feature in found)
         return simple and all(isinstance(m, nn.Linear) and m.bias is not None for m in readers)
 
 
