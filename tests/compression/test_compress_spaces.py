@@ -175,6 +175,20 @@ def test_rewritten_two_linear_layers_in_a_row_are_one_where_that_is_smaller():
             return self.b(h) + self.c(h)
 
     assert widths(Fork(), 6) == [(6, 6), (6, 6), (6, 6)]
+
+    class Changed(nn.Module):
+        """What the first layer reads is changed in place before the second one runs."""
+
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = chain(6, 9, 6)
+
+        def forward(self, x):
+            h = self.a(x)
+            torch.relu_(x[:, :3])
+            return self.b(h), x.sum()
+
+    assert widths(Changed(), 6) == [(6, 6)]
     shared = nn.Linear(6, 6)
     assert widths(nn.Sequential(shared, shared, nn.Linear(6, 2)), 6) == [(6, 6), (2, 6)]
     tied = nn.Sequential(*chain(6, 6, 6), radnet.Squash(), *chain(6, 2))

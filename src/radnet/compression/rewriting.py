@@ -89,8 +89,9 @@ def _merge_linear(model: nn.Module, graph: fx.Graph) -> None:
             if first.bias is not None or second.bias is not None:
                 second.bias = nn.Parameter(b.to(like), requires_grad=like.requires_grad)
         second.in_features = n
-        node.replace_input_with(before, before.args[0])
-        graph.erase_node(before)
+        before.target = node.target  # where the first one stood: later, what it reads may have been changed in place
+        node.replace_all_uses_with(before)
+        graph.erase_node(node)
 
 
 def _width(layout: Layout, feature: Feature) -> int:
