@@ -1,6 +1,6 @@
 """A network as one C99 header: weights and forward pass, no heap, no library but libm.
 
-Numbers are written in hexadecimal, so they are the network's to the last bit. Norms and profiles are computed in
+Numbers are written in hexadecimal, so they are the network's to the last bit. Sums, norms and profiles are computed in
 double, which no float can drive out of range; in a network of doubles, vectors whose squares leave the range
 are scaled.
 """
@@ -296,20 +296,20 @@ _PROFILES: dict[type[RadialActivation], Callable[[RadialActivation, torch.dtype]
 }
 
 _AFFINE = """\
-/* y = W x + b for n entries of x and m of y; four sums at a time, which processors do side by side */
+/* y = W x + b for n entries of x and m of y; four sums at a time, which processors do side by side, in double */
 static inline void NAME_affine(const TYPE *W, const TYPE *b, const TYPE *x, TYPE *y, int n, int m)
 {
     int i, j;
     for (i = 0; i < m; i++, W += n) {
-        TYPE s0 = b ? b[i] : 0, s1 = 0, s2 = 0, s3 = 0;
+        double s0 = b ? b[i] : 0, s1 = 0, s2 = 0, s3 = 0;
         for (j = 0; j + 4 <= n; j += 4) {
-            s0 += W[j] * x[j];
-            s1 += W[j + 1] * x[j + 1];
-            s2 += W[j + 2] * x[j + 2];
-            s3 += W[j + 3] * x[j + 3];
+            s0 += (double)W[j] * x[j];
+            s1 += (double)W[j + 1] * x[j + 1];
+            s2 += (double)W[j + 2] * x[j + 2];
+            s3 += (double)W[j + 3] * x[j + 3];
         }
         for (; j < n; j++)
-            s0 += W[j] * x[j];
+            s0 += (double)W[j] * x[j];
         y[i] = (s0 + s1) + (s2 + s3);
     }
 }"""
