@@ -13,7 +13,7 @@ import typer
 
 from .. import __version__
 from ..errors import RadNetError, TrialFailed, printable
-from . import approximate, bench, compress, export, inspect, plot, predict, reproduce, train, verify
+from . import approximate, bench, compress, export, inspect, plot, predict, reproduce, study, train, verify
 
 __all__ = ["app", "main"]
 
@@ -51,6 +51,7 @@ app.command()(reproduce.reproduce)
 app.command()(approximate.approximate)
 app.command()(verify.verify)
 app.command()(bench.bench)
+app.command()(study.study)
 
 
 def main(arguments: list[str] | None = None) -> int:

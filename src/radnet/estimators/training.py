@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -34,6 +35,8 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "nadam": torch.optim.NAdam,
     "sgd": torch.optim.SGD,
 }
+#: those that step all parameters in one call
+FUSED = ("adam", "adamw", "sgd")
 SCHEDULES = ("cosine", "constant")
 
 
@@ -112,7 +115,10 @@ def train(
 ) -> Trained:
     """Train a network in place; ``moments`` is what an optimizer remembered of an earlier run."""
     parameters = list(net.parameters())
-    stepping = OPTIMIZERS[plan.optimizer](parameters, lr=plan.rate, weight_decay=plan.weight_decay)  # type: ignore[call-arg]
+    settings: dict[str, Any] = {"lr": plan.rate, "weight_decay": plan.weight_decay}
+    if plan.optimizer in FUSED:
+        settings["fused"] = True
+    stepping = OPTIMIZERS[plan.optimizer](parameters, **settings)
     if moments:
         stepping.load_state_dict({**stepping.state_dict(), "state": moments})
     keeper = _Best(net)

@@ -17,7 +17,12 @@ ResultT = TypeVar("ResultT")
 
 
 def run_trials(
-    trial: Callable[[int], ResultT], seeds: Iterable[int], *, jobs: int | None = None, threads: int = 1
+    trial: Callable[[int], ResultT],
+    seeds: Iterable[int],
+    *,
+    jobs: int | None = None,
+    threads: int = 1,
+    tell: Callable[[int], None] | None = None,
 ) -> list[ResultT]:
     """``[trial(seed) for seed in seeds]``, run by joblib.
 
@@ -33,6 +38,8 @@ def run_trials(
         How many at once: 1 is here and now, -1 one for each core; by default what joblib's configuration says.
     threads : int
         torch threads of each trial, while it runs.
+    tell : callable, optional
+        Gets the number of trials that are done, whenever it has grown.
 
     Returns
     -------
@@ -51,16 +58,21 @@ def run_trials(
     if not callable(trial):
         raise InvalidType(f"trial is a {type(trial).__name__}; expected a function of a seed")
     check_count("threads", threads)
-    work = (joblib.delayed(_with_threads)(trial, seed, threads) for seed in seeds)
-    results: list[ResultT] = joblib.Parallel(n_jobs=jobs)(work)
-    return results
+    work = (joblib.delayed(_with_threads)(k, trial, seed, threads) for k, seed in enumerate(seeds))
+    if tell is None:
+        return [result for _, result in joblib.Parallel(n_jobs=jobs)(work)]
+    results: dict[int, ResultT] = {}
+    for k, result in joblib.Parallel(n_jobs=jobs, return_as="generator_unordered")(work):
+        results[k] = result
+        tell(len(results))
+    return [results[k] for k in sorted(results)]
 
 
-def _with_threads(trial: Callable[[int], ResultT], seed: int, threads: int) -> ResultT:
-    """Run one trial with a fixed number of torch threads, and put the number back."""
+def _with_threads(k: int, trial: Callable[[int], ResultT], seed: int, threads: int) -> tuple[int, ResultT]:
+    """Run one trial with a fixed number of torch threads, and put the number back; its place comes along."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        return trial(seed)
+        return k, trial(seed)
     finally:
         torch.set_num_threads(before)
