@@ -84,6 +84,7 @@ bench: setup
 	$(BIN)/python benchmarks/nothing_to_gain.py --json results/nothing_to_gain.json
 	$(BIN)/python benchmarks/c_header.py --json results/c_header.json
 	$(BIN)/python benchmarks/onnx_graphs.py --json results/onnx_graphs.json
+	$(BIN)/python benchmarks/estimators.py --json results/estimators.json
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch-pruning
 	$(BIN)/python benchmarks/pruning.py --json results/pruning.json
 	$(BIN)/python benchmarks/memory.py --json results/memory.json
