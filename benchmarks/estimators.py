@@ -7,6 +7,7 @@ parameters of ours.
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,12 @@ from radnet.estimators import RadialClassifier
 
 ROWS = {"1,000 rows": (1000, 1), "one row": (1, 100)}
 SCIKIT = "MLPClassifier, scaled"
+
+
+def repeated(model: Any, rows: Any, calls: int) -> None:
+    """So many predictions."""
+    for _ in range(calls):
+        model.predict(rows)
 
 
 def main() -> None:
@@ -38,11 +45,7 @@ def main() -> None:
     for name, (count, calls) in ROWS.items():
         rows = np.resize(X, (count, X.shape[1]))
 
-        def repeated(model: Any, rows: Any = rows, calls: int = calls) -> None:
-            for _ in range(calls):
-                model.predict(rows)
-
-        times = interleave({key: lambda m=m: repeated(m) for key, m in models.items()}, rounds=200)
+        times = interleave({key: partial(repeated, m, rows, calls) for key, m in models.items()}, rounds=200)
         show(f"predict, {name} x {calls}, {ours.n_parameters_:,} and {size:,} parameters", times, "MLPClassifier")
         data[name] = times
     finish(data)
