@@ -276,17 +276,18 @@ def test_sizes_and_work_are_counted():
 
 def test_the_picture_is_to_scale():
     svg = "{http://www.w3.org/2000/svg}"
-    root = ET.fromstring(draw([("a", 100, 25, ""), ("b" * 50, 50, 50, "w" * 70)], [Edge("layer", (0,), (1,))]))  # noqa: S314
+    spaces = [("a", 100, 25, ""), ("b" * 50, 50, 50, "w" * 70)]
+    root = ET.fromstring(draw(spaces, [Edge("layer", (0,), (1,)), Edge("across", (1,), (1,))]))  # noqa: S314
     assert root.get("viewBox") == "0 0 860 132"
     assert root.find(f"{svg}title").text == "Spaces of a model before and after compression"
     bars = [(float(r.get("x")), float(r.get("y")), float(r.get("width"))) for r in root.iter(f"{svg}rect")]
     assert bars == [(150, 20, 260), (150, 20, 65), (150, 64, 130), (150, 64, 130)]
     texts = [(float(t.get("x")), float(t.get("y")), t.text) for t in root.iter(f"{svg}text")]
     assert texts == [
-        (416, 31, "100 → 25"), (150, 16, "a"), (506, 31, None),
-        (286, 75, "50"), (150, 60, "b" * 39 + "…"), (376, 75, "w" * 59 + "…"),
+        (416, 31, "100 → 25"), (150, 16, "a"), (516, 31, None),
+        (286, 75, "50"), (150, 60, "b" * 39 + "…"), (386, 75, "w" * 59 + "…"),
     ]  # fmt: skip
-    (arc,) = root.iter(f"{svg}path")
+    arc, _ = root.iter(f"{svg}path")
     assert arc.get("d") == "M148 27 C116 27 116 71 148 71"
     assert arc.find(f"{svg}title").text == "layer"
     far = ET.fromstring(draw([("a", 1, 1, "")] * 30, [Edge("<", (29,), (0,))]))  # noqa: S314
@@ -295,6 +296,23 @@ def test_the_picture_is_to_scale():
     assert [float(r.get("width")) for r in thin.iter(f"{svg}rect")] == [260, 2]
     assert "10,000 → 1" in draw([("a", 10_000, 1, "")], [])
     assert draw([], []).endswith("</svg>")
+
+
+def test_a_chain_is_drawn_side_by_side_and_to_scale():
+    svg = "{http://www.w3.org/2000/svg}"
+    edges = [Edge("in", (), (0,)), Edge("one", (0,), (1,)), Edge("two", (1,), (2,))]
+    root = ET.fromstring(draw([("a", 4, 4, "pinned"), ("b", 400, 16, ""), ("c" * 30, 1, 1, "")], edges))  # noqa: S314
+    assert root.get("viewBox") == "0 0 390 270"
+    bars = [(float(r.get("x")), float(r.get("height"))) for r in root.iter(f"{svg}rect")]
+    assert bars == [(52, 19), (52, 19), (182, 190), (182, 38), (312, 9.5), (312, 9.5)]  # as tall as the root of a width
+    middles = {float(r.get("y")) + float(r.get("height")) / 2 for r in root.iter(f"{svg}rect")}
+    assert middles == {131.0} or max(middles) - min(middles) < 0.1
+    assert [t.text for t in root.iter(f"{svg}text")] == ["a", "4", "b", "400 → 16", "c" * 19 + "…", "1"]
+    assert root.find(f"{svg}rect/{svg}title").text == "pinned"
+    funnels = [p.get("d") for p in root.iter(f"{svg}path")]
+    assert len(funnels) == 4
+    assert funnels[0].startswith("M78 121.5c52 0 52 -85.5 104 -85.5v190.0")  # from 19 to 190 high
+    assert "<path" not in draw([("a", 4, 4, "")] * 10, [])
 
 
 def test_edges_name_the_spaces_they_join():
