@@ -10,8 +10,9 @@ import radnet
 project = "radnet"
 copyright = "2026, the radnet contributors"
 version = release = radnet.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "mathml", "pictures"]
-myst_enable_extensions = ["dollarmath", "deflist"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions += ["mathml", "pictures", "drawings", "gallery", "properties", "finishing"]  # ours, in _ext
+myst_enable_extensions = ["dollarmath", "deflist", "attrs_block"]
 myst_heading_anchors = 3
 html_math_renderer = "mathml"
 html_theme = "furo"
@@ -25,4 +26,5 @@ autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = True
 napoleon_use_rtype = False
+napoleon_use_ivar = True
 nitpicky = False

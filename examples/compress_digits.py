@@ -51,7 +51,8 @@ def main(epochs: int = 12) -> dict[str, Any]:
     print(c.report(timing=True))
     print(f"\naccuracy {accuracy:.3f}, predictions changed: {int((before != after).sum())} of {len(after)}")
     first: Any = c.network[0]
-    return {"accuracy": accuracy, "changed": int((before != after).sum()), "channels": first[0].out_channels}
+    changed = int((before != after).sum())
+    return {"accuracy": accuracy, "changed": changed, "channels": first[0].out_channels, "compression": c}
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_no_statement_of_the_paper_is_missing_from_the_map():
 
 @pytest.mark.parametrize("row", rows() if MAP.exists() else [], ids=lambda row: row[0])
 def test_every_function_and_test_in_the_map_exists(row):
-    _, _, function, test = row
+    *_, function, test = row
     assert find(function.strip("`")) is not None
     path, name = test.strip("`").split("::")
     assert name in names_in(path)
@@ -77,7 +77,7 @@ def test_every_public_name_is_there_and_has_an_example():
         thing = getattr(radnet, name)
         if name != "testing":
             assert ">>>" in thing.__doc__, name
-        assert name in (ROOT / "docs" / "api.md").read_text(), name
+        assert f"[`{name}`](" in (ROOT / "docs" / "api" / "index.md").read_text(), name
     assert set(radnet.__all__) <= set(dir(radnet))
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         radnet.nonsense  # noqa: B018

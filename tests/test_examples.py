@@ -59,12 +59,13 @@ def test_the_shipped_network_is_a_hundred_times_smaller_and_predicts_the_same_la
     evidence("train wide, ship tiny", ratio=outcome["ratio"], labels_changed=outcome["changed"], rows=outcome["rows"])
     assert outcome["ratio"] >= 100
     assert outcome["changed"] == 0
-    assert outcome["lossless"]
+    assert outcome["compression"].certificate.lossless
     assert outcome["rows"]["the same, compressed"]["accuracy"] > 0.9
 
 
 def test_a_convolutional_network_on_real_digits_shrinks_and_changes_no_prediction(count, evidence):
     found = load("compress_digits").main(epochs=count(3, 12))
+    assert found.pop("compression").certificate.lossless
     evidence("digits", **found)
     assert found["changed"] == 0
     assert found["channels"] == 10

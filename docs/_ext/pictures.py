@@ -36,7 +36,7 @@ def draw(folder: Path) -> None:
         axes[0, column].set_title(f"{title}: {len(a.cover)} balls")
         plots.cover(axes[1, column], a)
     figure.tight_layout()
-    figure.savefig(folder / "graph.svg")
+    figure.savefig(folder / "graph.svg", transparent=True)
     plane = radnet.approximate(gaussian, radnet.Box([-2, -2], [2, 2]), 0.3, lipschitz=SLOPE)
     x = torch.as_tensor(4 * torch.rand(6000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 2)
     count = len(plane.cover)
@@ -44,8 +44,10 @@ def draw(folder: Path) -> None:
     for ax, layer in zip(axes, (0, count // 4, count // 2, count), strict=True):
         plots.collapse(ax, plane, x, layer)
     figure.tight_layout()
-    figure.savefig(folder / "collapse.svg")
+    figure.savefig(folder / "collapse.svg", transparent=True)
     plt.close("all")
+    wide = radnet.RadNet((2, 256, 256, 2), "sigmoid", generator=torch.Generator().manual_seed(0))
+    (folder / "network.svg").write_text(radnet.compress(wide).picture(), encoding="utf-8")
 
 
 def setup(app):

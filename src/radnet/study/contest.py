@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from .dataset import Array, DataSet
 from .networks import NETWORKS, Knobs, Network, Task
 from .references import REFERENCES, Reference
 
+#: rows of numbers, or whole numbers that name classes
+Targets: TypeAlias = Any
+Pair: TypeAlias = "tuple[Array, Targets]"
 #: the loss of a trial that left the numbers
 LOST = 1e9
 CONTESTANTS: dict[str, Network | Reference] = {c.name: c for c in (*NETWORKS, *REFERENCES)}
@@ -83,12 +86,12 @@ class Table(NamedTuple):
     """Rows for training, for the choice, and for the verdict; targets of numbers are standardised."""
 
     x: Array
-    y: Any
+    y: Targets
     x_test: Array
-    y_test: Any
+    y_test: Targets
     classes: int | None
 
-    def divided(self, share: float, seed: int) -> tuple[Any, Any]:
+    def divided(self, share: float, seed: int) -> tuple[Pair, Pair]:
         """The rows to train on and those that are held out: inputs and targets of each."""
         order = np.random.default_rng(seed).permutation(len(self.x))
         aside = round(share * len(order))
@@ -193,7 +196,7 @@ def _loss(outputs: Array, y: Array, classes: int | None) -> float:
 
 
 def _fit_network(
-    who: Network, data: DataSet, knobs: Knobs, settings: Settings, inside: Any, outside: Any, seed: int
+    who: Network, data: DataSet, knobs: Knobs, settings: Settings, inside: Pair, outside: Pair, seed: int
 ) -> Fitted:
     rows, held_out = _rows(inside), _rows(outside)
     generator = torch.Generator().manual_seed(data.seed + seed)
@@ -218,7 +221,7 @@ def _fit_network(
     return Fitted(predict, loss_held_out, _count(net), seconds, net)
 
 
-def _rows(pair: Any) -> Rows:
+def _rows(pair: Pair) -> Rows:
     x, y = pair
     targets: Tensor = torch.from_numpy(y).long() if y.ndim == 1 else torch.from_numpy(y).float()
     return Rows(torch.from_numpy(x).float(), targets, torch.ones(len(x)))
