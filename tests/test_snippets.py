@@ -192,3 +192,10 @@ def test_no_formula_of_the_documentation_is_clipped(tmp_path):
 @pytest.mark.parametrize("path", ["README.md", "docs/index.md", "CITATION.cff", "pyproject.toml"])
 def test_the_paper_is_one_click_away(path):
     assert "https://arxiv.org/abs/2107.02550" in (ROOT / path).read_text()
+
+
+def test_the_picture_of_the_readme_is_what_is_drawn_now():
+    wide = radnet.RadNet((2, 256, 256, 2), "sigmoid", generator=torch.Generator().manual_seed(0))
+    drawn = (DOCS / "_static" / "network.svg").read_text(encoding="utf-8")
+    assert drawn == radnet.compress(wide)._repr_svg_() + "\n"
+    assert "docs/_static/network.svg" in README.read_text()
