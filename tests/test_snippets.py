@@ -19,7 +19,9 @@ from radnet.cli import main
 
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-PAGES = sorted([*ROOT.glob("*.md"), *(page for page in DOCS.glob("**/*.md") if "_build" not in page.parts)])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for page in DOCS.glob("**/*.md") if not {"_build", "gallery"} & {*page.parts})]
+)
 SHOWN = re.compile(r"^```python\n(.*?)^```$", flags=re.M | re.S)
 TUPLE = re.compile(r"#.*?(\(\d+(?:, \d+)+\))")
 

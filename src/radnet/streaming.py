@@ -30,6 +30,7 @@ from .reading import reading
 from .running import Call
 from .shards import Stored, check_seal, opened
 from .widths import count_parameters
+from .wording import times_fewer
 
 #: says what is being done, and how far it is
 Tell = Callable[[str, float], None]
@@ -61,7 +62,7 @@ class StreamedCompression:
         before, after = (count_parameters(n, self.network.has_bias) for n in (self.widths, self.network.widths))
         lines = [
             f"widths      {self.widths} -> {self.network.widths}",
-            f"parameters  {before:,} -> {after:,} ({before / after:.1f} times fewer)",
+            f"parameters  {before:,} -> {after:,} {times_fewer(before, after)}".rstrip(),
         ]
         return "\n".join([*lines, "", str(self.certificate)])
 

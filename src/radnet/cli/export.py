@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidValue
+from ..wording import counted
 from .options import Factory, Force, Json, Quiet
 from .output import check_output, print_json
 from .progress import working
@@ -139,7 +140,7 @@ def _onnx(
     found = export_onnx(model, out, rows, weights=weights, opset=opset, certificate=certificate)  # type: ignore[arg-type]
     said = (
         f"opset {found.opset}, {found.nodes} nodes, {found.bytes:,} bytes, weights {found.weights}; onnxruntime is "
-        f"within {found.gap:.3g} of PyTorch, outputs up to {found.scale:.3g}, on {found.rows} rows"
+        f"within {found.gap:.3g} of PyTorch, outputs up to {found.scale:.3g}, on {counted(found.rows, 'row')}"
     )
     return {**found.to_dict(), "file": out}, said
 

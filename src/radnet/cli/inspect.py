@@ -9,6 +9,7 @@ import typer
 
 from ..errors import printable
 from ..widths import check_widths, count_parameters, reduced_widths
+from ..wording import times_fewer
 from .options import Json
 from .output import print_json
 
@@ -39,7 +40,7 @@ def _of_widths(text: str, bias: bool, as_json: bool) -> None:
         return
     typer.echo(f"widths      {', '.join(map(str, n))}")
     typer.echo(f"reduced     {', '.join(map(str, n_red))}")
-    typer.echo(f"parameters  {before:,} -> {after:,} ({before / after:.1f} times fewer)")
+    typer.echo(f"parameters  {before:,} -> {after:,} {times_fewer(before, after)}".rstrip())
 
 
 def _table(answer: dict[str, object]) -> str:

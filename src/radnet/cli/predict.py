@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidType, InvalidValue
+from ..wording import counted
 from .options import Force, Json, Quiet
 from .output import check_output, print_json
 from .progress import working
@@ -59,7 +60,7 @@ def predict(
     if as_json:
         print_json({"columns": names, "rows": len(rows), **({"file": out} if out else {"predictions": rows})})
     else:
-        typer.echo(f"{len(rows):,} rows written to {out}" if out is not None else text, nl=out is not None)
+        typer.echo(f"{counted(len(rows), 'row')} written to {out}" if out is not None else text, nl=out is not None)
 
 
 def _read(table: Table, columns: Columns | None, width: int) -> list[str]:

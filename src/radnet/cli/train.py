@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidValue
+from ..wording import counted
 from .options import Force, Json, Quiet
 from .output import check_output, print_json
 
@@ -76,7 +77,7 @@ def _told(learned: Learned, network: RadNet, out: str) -> str:
     """The answer for people."""
     wide, result, aside = learned.network, learned.result, learned.held_out
     sizes = f"{wide.parameter_count:,} -> {network.parameter_count:,} parameters"
-    judged = f"on {aside:,} rows held out" if aside else "on the rows it was trained on"
+    judged = f"on {counted(aside, 'row')} held out" if aside else "on the rows it was trained on"
     if learned.columns.classes is None:
         score = f"{learned.score:.4g} root mean square error {judged}; the mean of the target {learned.baseline:.4g}"
     else:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from .. import notebook
 from ..modes import Argument
 from ..running import Call, copied, run
+from ..wording import times_fewer
 from .bounds.bound import Bound
 from .judging.certificate import Certificate
 from .operations import work_of
@@ -138,7 +139,7 @@ class ModelCompression(Generic[ModelT]):
             rows.append((name, f"{s.before:,}", f"{s.after:,}", s.why or grows))
         for what, measure in (("parameters", parameters), ("bytes", stored_bytes), ("multiply-adds a row", self._work)):
             a, b = measure(self.original), measure(self.network)
-            rows.append((what, f"{a:,}", f"{b:,}", f"({a / b:.1f} times fewer)" if b else ""))
+            rows.append((what, f"{a:,}", f"{b:,}", times_fewer(a, b)))
         return rows
 
     def _work(self, model: nn.Module) -> int:

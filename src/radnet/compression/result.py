@@ -23,6 +23,7 @@ from ..linalg import pad
 from ..network import NetworkT, RadNet
 from ..running import copied
 from ..symmetry import OrthogonalAction
+from ..wording import times_fewer
 from .chain import ReducedChain, complete_bases, transform
 from .judging.certificate import Certificate
 from .picture import Edge, draw
@@ -155,7 +156,7 @@ class Compression(Generic[NetworkT]):
         rows += [(name, f"{a:,}", f"{b:,}", "") for name, a, b in zip(self._names(), before, after, strict=True)]
         a, b = self.original.parameter_count, self.network.parameter_count
         size = self.network.weights[0].element_size()
-        rows.append(("parameters", f"{a:,}", f"{b:,}", f"({a / b:.1f} times fewer)"))
+        rows.append(("parameters", f"{a:,}", f"{b:,}", times_fewer(a, b)))
         rows.append(("bytes", f"{a * size:,}", f"{b * size:,}", ""))
         return rows
 

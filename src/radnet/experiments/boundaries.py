@@ -150,9 +150,10 @@ def _findings(outcomes: Outcomes[Settings, Trial]) -> list[str]:
         radial, relu, blocks = (figure(trials, kind, name) for name in ("radial", "relu", "blocks"))
         doubt = 2 * math.hypot(radial.std, relu.std) / math.sqrt(len(trials))  # two standard errors
         ahead = radial.mean - relu.mean
+        likely = f", give or take {doubt:.3f}" if len(trials) > 1 else ", in one trial"
         word = "wins" if ahead > doubt else "loses" if ahead < -doubt else "ties"
         said.append(
-            f"{kind}: the radial network {word}, {radial.mean:.3f} against {relu.mean:.3f}, give or take {doubt:.3f} "
+            f"{kind}: the radial network {word}, {radial.mean:.3f} against {relu.mean:.3f}{likely} "
             f"(block-radial {blocks.mean:.3f})."
         )
     return said

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from ... import notebook
 from ...errors import InvalidType, InvalidValue
 from ...measuring import ULPS
+from ...wording import counted
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,10 +103,10 @@ class Certificate:
         >>> radnet.compress(radnet.RadNet((1, 8, 1))).certificate.verdict
         'lossless, on 256 inputs'
         """
-        said = "lossless" if self.lossless else f"NOT lossless: {self.rows_failed} rows beyond rounding"
+        said = "lossless" if self.lossless else f"NOT lossless: {counted(self.rows_failed, 'row')} beyond rounding"
         if not self.lossless and self.rows_judged == 0:
             said = "NOT judged: every row is at a jump of a profile, or gives no finite number"
-        return f"{said}, on {self.rows} inputs"
+        return f"{said}, on {counted(self.rows, 'input')}"
 
     def __repr__(self) -> str:
         gaps = f"max_gap64={self.max_gap64:.3g}, max_gap={self.max_gap:.3g} in {self.dtype}"
@@ -136,13 +137,15 @@ class Certificate:
             lines.append(f"  the models do not run in float64, so equality is judged in {self.judged_in}")
         if self.rows_ill_conditioned:
             lines.append(
-                f"  {self.rows_ill_conditioned} rows above {ULPS} eps, within a multiple of what one ulp does (up to "
+                f"  {counted(self.rows_ill_conditioned, 'row')} above {ULPS} eps, within a multiple of what one ulp does (up to "
                 f"{self.conditioning:.3g})"
             )
         if self.rows_not_finite:
-            lines.append(f"  {self.rows_not_finite} rows where F itself is not finite, or the other is not alike")
+            lines.append(
+                f"  {counted(self.rows_not_finite, 'row')} where F itself is not finite, or the other is not alike"
+            )
         if self.rows_at_jump:
-            lines.append(f"  {self.rows_at_jump} rows at a jump of the profile, drawn anew")
+            lines.append(f"  {counted(self.rows_at_jump, 'row')} at a jump of the profile, drawn anew")
         return "\n".join(lines)
 
 

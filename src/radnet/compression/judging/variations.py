@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...running import Call
+from ...wording import counted
 
 #: so many rows are judged at least, given and other ones together, if they have so few numbers
 ENOUGH, CHEAP = 128, 2**15
@@ -81,7 +82,7 @@ def _mixed(call: Call, rows: int, generator: torch.Generator, first: int = 0) ->
         scaled = taken * torch.where(kind == 0, SCALES[0], SCALES[1]).to(taken)
         return torch.where(kind == 1, fresh, torch.where(kind == 3, torch.zeros_like(taken), scaled))
 
-    return dataclasses.replace(call.mapped(change), what=f"{rows} rows, scaled, fresh and zero")
+    return dataclasses.replace(call.mapped(change), what=f"{counted(rows, 'row')}, scaled, fresh and zero")
 
 
 def _recombined(taken: Tensor, x: Tensor, kinds: Tensor, generator: torch.Generator) -> Tensor:
