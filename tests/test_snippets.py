@@ -19,9 +19,8 @@ from radnet.cli import main
 
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *(page for page in DOCS.glob("**/*.md") if not {"_build", "gallery"} & {*page.parts})]
-)
+MADE = {"_build", "gallery"}  # by building the documentation
+PAGES = sorted([*ROOT.glob("*.md"), *(page for page in DOCS.glob("**/*.md") if not MADE & {*page.parts})])
 SHOWN = re.compile(r"^```python\n(.*?)^```$", flags=re.M | re.S)
 TUPLE = re.compile(r"#.*?(\(\d+(?:, \d+)+\))")
 

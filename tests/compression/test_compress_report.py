@@ -138,7 +138,7 @@ def test_a_certificate_reads_like_this():
         "  judged too: one row, length 4 in place of 3",
         "  the models do not run in float64, so equality is judged in bfloat16",
         "  3 rows above 64 eps, within a multiple of what one ulp does (up to 0.5)",
-        "  1 rows where F itself is not finite, or the other is not alike",
+        "  1 row where F itself is not finite, or the other is not alike",
         "  4 rows at a jump of the profile, drawn anew",
     ]
     assert not worse.lossless

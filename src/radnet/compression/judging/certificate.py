@@ -136,14 +136,11 @@ class Certificate:
         if self.judged_in != "float64":
             lines.append(f"  the models do not run in float64, so equality is judged in {self.judged_in}")
         if self.rows_ill_conditioned:
-            lines.append(
-                f"  {counted(self.rows_ill_conditioned, 'row')} above {ULPS} eps, within a multiple of what one ulp does (up to "
-                f"{self.conditioning:.3g})"
-            )
+            above = f"{counted(self.rows_ill_conditioned, 'row')} above {ULPS} eps"
+            lines.append(f"  {above}, within a multiple of what one ulp does (up to {self.conditioning:.3g})")
         if self.rows_not_finite:
-            lines.append(
-                f"  {counted(self.rows_not_finite, 'row')} where F itself is not finite, or the other is not alike"
-            )
+            where = counted(self.rows_not_finite, "row")
+            lines.append(f"  {where} where F itself is not finite, or the other is not alike")
         if self.rows_at_jump:
             lines.append(f"  {counted(self.rows_at_jump, 'row')} at a jump of the profile, drawn anew")
         return "\n".join(lines)
