@@ -1,4 +1,4 @@
-"""The page, in a browser: nothing missing, nothing asked for, three toys that compute, any screen."""
+"""The page, in a browser: nothing missing, nothing asked for, four toys that compute, any screen, any reader."""
 
 import base64
 import hashlib
@@ -16,16 +16,21 @@ import pytest
 import torch
 
 import browser
+import looks
 import radnet
 from damage import changed
+from places import ROOT
 from radnet.experiments.plain import as_plain
 from radnet.experiments.reporting import page, results, schemas
+from radnet.experiments.reporting.errata import ERRATA
 from small_run import SMALL
 
 pytestmark = pytest.mark.xdist_group("report")
 needs_chromium = pytest.mark.skipif(
     browser.CHROMIUM is None or browser.DRIVER is None, reason="chromium and chromedriver are not installed"
 )
+
+needs_axe = pytest.mark.skipif(not looks.AXE.exists(), reason="axe-core is not installed (npm, into .venv/axe)")
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +70,11 @@ def test_every_picture_has_a_text_and_every_input_a_label(text):
     found = Elements(text).found
     pictures = [a for tag, a in found if tag == "svg"]
     of_experiments = sum(small.pictures for small in SMALL.values())
-    assert len(pictures) == 5 + of_experiments + 3  # the paper's, the experiments', the toys'
+    assert len(pictures) == 5 + of_experiments + 4  # the paper's, the experiments', the toys'
     assert all(a.get("role") == "img" and len(a["aria-label"]) > 20 for a in pictures)
     labels = {a["for"] for tag, a in found if tag == "label"}
-    assert labels == {a["id"] for tag, a in found if tag == "input"}
+    assert labels == {a["id"] for tag, a in found if tag in ("input", "select")}
+    assert all("aria-label" in a for tag, a in found if tag == "canvas")
     assert [tag for tag, _ in found].count("h1") == 1
 
 
@@ -85,9 +91,42 @@ def test_ids_are_unique_and_links_stay_on_the_page(text):
 def test_every_row_of_the_papers_experiments_stands_in_the_table(text, small_report):
     rows = [row for row in results.read(small_report).rows if row.experiment <= 4]
     body = text[text.index('id="verdict"') : text.index('id="play"')]
-    assert body.count("<tr>") == 1 + len(rows)
+    shown, folded = body.split("<details>")
+    assert shown.count("<tr>") == 1 + sum(row.agrees is not None for row in rows)
+    assert folded.count("<tr>") == 1 + sum(row.agrees is None for row in rows)
     assert "1.31e-08 ± 4.45e-09" in body
     assert "620,158" in body
+
+
+def test_the_page_opens_with_what_came_out(text, small_report):
+    found = page.cards(results.read(small_report))
+    assert [card["number"] for card in found] == [1, 2, 3, 4]
+    assert found[0]["word"] == "Lossless"
+    assert found[1]["word"] == "The same descent"
+    top = text[: text.index("<main>")]
+    assert top.count("<li class=") == 4
+    assert all(str(card["word"]) in top for card in found)
+
+
+def test_figures_stand_within_their_experiments_and_errata_are_links(text):
+    experiments = text[text.index('id="experiments"') : text.index('id="figures"')]
+    assert experiments.count("<figure") == sum(small.pictures for small in SMALL.values())
+    assert '(<a href="#erratum-17">erratum 17</a>)' in experiments
+    errata = (ROOT / "docs" / "errata.md").read_text() if (ROOT / "docs").exists() else ""
+    for number in ERRATA:
+        assert f'<dt id="erratum-{number}">' in text
+        assert not errata or f"| {number} |" in errata
+
+
+def test_an_experiment_that_turns_out_otherwise_is_not_praised(small_report):
+    data = results.read(small_report)
+    one = data.of(1)
+    (part,) = one.parts
+    worse = [replace(t, result=replace(t.result, errors={"float32": 1e-3, "float64": 1e-3})) for t in part.trials]
+    attacked = replace(data, experiments=(replace(one, parts=(replace(part, trials=tuple(worse)),)),))
+    (card,) = page.cards(attacked)
+    assert (card["word"], card["holds"]) == ("Not lossless", False)
+    assert '<li class="fails">' in page.page(replace(attacked, rows=data.rows[:1]))
 
 
 def test_the_same_results_make_the_same_page(text, small_report):
@@ -109,6 +148,7 @@ def test_what_comes_from_outside_is_escaped(small_report):
     made = page.page(attacked)
     assert "<script>alert(1)" not in made
     assert made.count("&lt;script&gt;alert(1)") == 6  # system, trials, title, seed, and the note in two tables
+    assert made.count("<script") == 2
 
 
 def test_the_page_runs_its_own_script_and_no_other(text):
@@ -206,6 +246,144 @@ def test_305_parameters_become_34(window):
 def test_widths_that_are_none_are_told(window, text, said):
     put(window, "widths", text)
     assert said in read(window, "widths-out")
+
+
+def heights(window, which):
+    """Of the grey columns (0) or the blue ones (1)."""
+    script = "return [...document.querySelectorAll('#funnel rect')].map(r => Number(r.getAttribute('height')))"
+    return window.run(script)[which::2]
+
+
+@needs_chromium
+def test_dragging_a_width_changes_the_picture_and_the_counts(window):
+    put(window, "widths", "2, 16, 16, 1")
+    put(window, "slider-1", 6)
+    assert window.run("return document.getElementById('widths').value") == "2, 16, 64, 1"
+    said = read(window, "widths-out")
+    assert "(2, 16, 64, 1) becomes (2, 3, 4, 1): 1,201 parameters become 30," in said
+    scale = lambda n: [170 * (k / 64) ** 0.5 for k in n]  # noqa: E731
+    assert heights(window, 0) == pytest.approx(scale([2, 16, 64, 1]))
+    assert heights(window, 1) == pytest.approx(scale([2, 3, 4, 1]))
+    put(window, "widths", ", ".join(["3"] * 12))
+    assert window.run("return document.querySelectorAll('#sliders input').length") == 0
+
+
+@needs_chromium
+@pytest.mark.parametrize("still", [False, True])
+def test_the_page_moves_by_itself_and_stops_or_does_not_move_for_those_who_asked(small_report, window, still):
+    window.devtools(
+        "Emulation.setEmulatedMedia",
+        features=[{"name": "prefers-reduced-motion", "value": "reduce" if still else "no-preference"}],
+    )
+    window.open((small_report / "index.html").as_uri())
+    first = heights(window, 1)
+    wait = "return new Promise(done => setTimeout(() => done(1), arguments[0]))"
+    window.run(wait, 4000)
+    last = heights(window, 1)
+    assert (first == last) if still else (first[1] > last[1])
+    window.run(wait, 300)
+    assert heights(window, 1) == last
+    window.window(1200, 900)
+
+
+def flat(tensors):
+    return [t.detach().double().flatten().tolist() for t in tensors]
+
+
+@needs_chromium
+def test_the_pages_compression_is_pythons_on_random_networks(window, count):
+    """The same function as the network that Python compresses, weights up to signs, and what Python says it gives."""
+    rng = random.Random(0)
+    for k in range(count(20, 100)):
+        widths = [rng.randint(1, 6), *(rng.randint(1, 30) for _ in range(rng.randint(1, 4))), rng.randint(1, 3)]
+        generator = torch.Generator().manual_seed(k)
+        net = radnet.RadNet(widths, "squash", generator=generator, dtype=torch.float64)
+        c = radnet.compress(net)
+        x = torch.randn(20, widths[0], generator=generator, dtype=torch.float64)
+        given = {"widths": widths, "W": flat(net.weights), "b": flat(net.biases)}
+        script = (
+            "const small = radial.compressNetwork(arguments[0]);"
+            "return [small.widths, arguments[1].map(x => [...radial.evaluateNetwork(small, x)]),"
+            "arguments[1].map(x => [...radial.evaluateNetwork(arguments[0], x)]), small.W.map(W => [...W])]"
+        )
+        small, after, before, W = window.run(script, given, x.tolist())
+        assert tuple(small) == c.network.widths
+        with torch.no_grad():
+            ours = c.network(x)
+        scale = 1 + ours.abs().max()
+        assert (torch.tensor(after, dtype=torch.float64) - ours).abs().max() < 1e-6 * scale
+        assert (torch.tensor(before, dtype=torch.float64) - ours).abs().max() < 1e-6 * scale
+        for mine, theirs in zip(W, flat(c.network.weights), strict=True):
+            assert np.abs(mine) == pytest.approx(np.abs(theirs), abs=1e-6 * (1 + np.abs(theirs).max()))
+
+
+@needs_chromium
+def test_the_pages_step_is_a_step_of_adam(window):
+    generator = torch.Generator().manual_seed(0)
+    net = radnet.RadNet((2, 7, 5, 1), "squash", generator=generator, dtype=torch.float64)
+    x = torch.randn(9, 2, generator=generator, dtype=torch.float64)
+    y = x.prod(dim=1, keepdim=True).sign()
+    given = {"widths": [2, 7, 5, 1], "W": flat(net.weights), "b": flat(net.biases)}
+    samples = [{"x": a.tolist(), "y": float(b)} for a, b in zip(x, y, strict=True)]
+    script = (
+        "const net = arguments[0], memory = {}; net.W = net.W.map(W => Float64Array.from(W));"
+        "net.b = net.b.map(b => Float64Array.from(b)); const losses = [];"
+        "for (let k = 0; k < 5; k++) losses.push(radial.step(net, arguments[1], memory, 0.02));"
+        "return [losses, net.W.map(W => [...W]), net.b.map(b => [...b])]"
+    )
+    losses, W, b = window.run(script, given, samples)
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.02)
+    for loss in losses:
+        optimizer.zero_grad()
+        ours = torch.nn.functional.mse_loss(net(x), y)
+        ours.backward()
+        optimizer.step()
+        assert loss == pytest.approx(float(ours), rel=1e-9)
+    for mine, theirs in zip([*W, *b], flat([*net.weights, *net.biases]), strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-5)  # where torch adds its eps to the root
+
+
+@needs_chromium
+@pytest.mark.parametrize("shape", ["ring", "wave", "heart"])
+def test_a_network_learns_a_shape_and_nothing_changes_when_it_is_compressed(window, shape):
+    pick = (
+        "const e = document.getElementById('learn-shape'); e.value = arguments[0]; e.dispatchEvent(new Event('change'))"
+    )
+    window.run(pick, shape)
+    window.run("radial.trainFor(400)")
+    right, points = map(int, re.search(r"(\d+) of (\d+) points are right", read(window, "learn-out")).groups())
+    assert right >= 0.93 * points
+    window.run("document.getElementById('learn-compress').click()")
+    said = read(window, "learn-out")
+    assert "(2, 3, 4, 5, 1): 1,297 parameters became 56. 0 of 4,096 places changed colour" in said
+    assert float(re.search(r"differ by ([\d.e-]+) at most", said)[1]) < 1e-12
+
+
+@needs_chromium
+def test_points_are_drawn_with_the_pointer(window):
+    pick = (
+        "const e = document.getElementById('learn-shape'); e.value = arguments[0]; e.dispatchEvent(new Event('change'))"
+    )
+    window.run(pick, "none")
+    box = window.run(
+        "const c = document.getElementById('learn-canvas'); c.scrollIntoView();"
+        "const b = c.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]"
+    )
+    middle = {"x": box[0] + box[2] / 4, "y": box[1] + box[3] / 4}
+    for kind in ("mousePressed", "mouseReleased"):
+        window.devtools("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **middle)
+    ((x, y, c),) = window.run("return radial.learn.samples.map(s => [s.x[0], s.x[1], s.y])")
+    assert (x, y) == pytest.approx((-0.6, 0.6), abs=0.02)
+    assert c == 1
+
+
+@needs_chromium
+@needs_axe
+def test_the_page_is_for_all_readers(window):
+    for dark in (False, True):
+        window.window(1200, 900, dark=dark)
+        assert looks.violations(window) == []
+    window.window(1200, 900)
 
 
 @needs_chromium
@@ -306,6 +484,7 @@ def test_light_and_dark_on_a_phone_and_on_a_desk(window, width, dark, tmp_path):
     window.window(width, 400, dark=dark)
     window.run("window.scrollTo(0, 0)")
     assert window.run("return document.documentElement.scrollWidth") <= width
+    assert [*looks.clipped(window), *looks.faint(window)] == []
     for name in ("verdict", "play", "experiments", "figures", "run"):
         assert window.run("return document.getElementById(arguments[0]).getBoundingClientRect().right", name) <= width
     png = window.screenshot()

@@ -16,7 +16,7 @@ from ..compression import compress
 from ..training.ensembles import fit_ensemble
 from . import lossless
 from .basics import check_counts
-from .experiment import Experiment, Line, Outcomes, Part, QuickLook, Row, Tell
+from .experiment import Experiment, Headline, Line, Outcomes, Part, QuickLook, Row, Tell
 from .figure import Figure, number
 
 NUMBER = 2
@@ -104,6 +104,14 @@ def _findings(outcomes: Outcomes[Settings, Trial]) -> list[str]:
     ]
 
 
+def _headline(outcomes: Outcomes[Settings, Trial]) -> Headline:
+    single, double = _both(outcomes)
+    same = double.figure.mean < single.figure.mean * 1e-6
+    epochs = outcomes["float64"].settings.epochs
+    said = f"After {epochs:,} steps the losses of both networks differ by {number(double.figure.mean)} in float64."
+    return Headline("The same descent" if same else "Another descent", said, same)
+
+
 def _both(outcomes: Outcomes[Settings, Trial]) -> tuple[Trial, Trial]:
     """The trials in float32 and in float64."""
     (single,), (double,) = (outcomes[dtype].trials for dtype in ("float32", "float64"))
@@ -132,6 +140,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     rows=_rows,
     findings=_findings,
+    headline=_headline,
     table=_table,
     together="initialisations",
 )

@@ -93,6 +93,15 @@ class Drawing:
     alt: str
 
 
+@dataclass(frozen=True)
+class Headline:
+    """What came out in a word or a number, the sentence that goes with it, and whether it is what the paper claims."""
+
+    word: str
+    said: str
+    holds: bool
+
+
 def _no_pictures(outcomes: object) -> Iterable[Drawing]:
     return ()
 
@@ -125,6 +134,8 @@ class Experiment(Generic[SettingsT, TrialT]):
     rows: Callable[[Outcomes[SettingsT, TrialT]], list[Row]]
     #: what it says, in sentences that follow the numbers, whatever these turn out to be
     findings: Callable[[Outcomes[SettingsT, TrialT]], list[str]]
+    #: what the page opens with
+    headline: Callable[[Outcomes[SettingsT, TrialT]], Headline] | None = None
     #: the lines of one trial, given the trial and its seed, with single numbers only; curves are in ``results.json``
     table: Callable[[TrialT, int], Iterable[Line]]
     #: drawn when the page is made; matplotlib is imported then and not before

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..compression import compress
 from ..network import RadNet
 from .basics import check_counts
-from .experiment import Experiment, Line, Outcomes, Part, QuickLook, Row, Tell
+from .experiment import Experiment, Headline, Line, Outcomes, Part, QuickLook, Row, Tell
 from .figure import Figure, number
 
 NUMBER = 1
@@ -104,6 +104,15 @@ def _findings(outcomes: Outcomes[Settings, Trial]) -> list[str]:
     ]
 
 
+def _headline(outcomes: Outcomes[Settings, Trial]) -> Headline:
+    trials = outcomes["initialisations"].trials
+    single, double = (max(t.errors[dtype] for t in trials) for dtype in ("float32", "float64"))
+    rounding = double < single * 1e-6
+    said = f"The small network is off by {number(double)} in float64: rounding, and nothing else."
+    other = f"The small network is off by {number(double)} in float64 and by {number(single)} in float32."
+    return Headline("Lossless" if rounding else "Not lossless", said if rounding else other, rounding)
+
+
 def _table(t: Trial, seed: int) -> list[Line]:
     return [{"dtype": dtype, "error": error} for dtype, error in t.errors.items()]
 
@@ -120,5 +129,6 @@ EXPERIMENT = Experiment(
     trial=trial,
     rows=_rows,
     findings=_findings,
+    headline=_headline,
     table=_table,
 )

@@ -159,7 +159,8 @@ def _data(entries: Sequence[Entry]) -> list[str]:
     lines = ["| data | kind | half | what it is | may ship |", "|---|---|---|---|---|"]
     for name in sorted({e.data for e in entries}):
         d = named(name)
-        lines.append(f"| {name} | {d.kind} | {HALVES[d.aside]} | `{d.source}` | {d.parameters:,} |")
+        source = d.source.replace("|", "\\|")  # a bar ends a cell, also in code
+        lines.append(f"| {name} | {d.kind} | {HALVES[d.aside]} | `{source}` | {d.parameters:,} |")
     return lines
 
 

@@ -15,7 +15,7 @@ import torch
 from ... import plots
 from ...plots.backend import canvas
 from ...widths import count_parameters
-from ..experiment import Changes, Drawing, Experiment, Line, Outcomes, Part, QuickLook, Row
+from ..experiment import Changes, Drawing, Experiment, Headline, Line, Outcomes, Part, QuickLook, Row
 from ..figure import Figure, number
 from .contest import (
     CONTESTANTS,
@@ -132,6 +132,15 @@ def _findings(outcomes: Outcomes[Settings, Trial]) -> list[str]:
     ]
 
 
+def _headline(outcomes: Outcomes[Settings, Trial]) -> Headline:
+    trials = [t for outcome in outcomes.values() for t in outcome.trials]
+    acted = max(share for t in trials for layers in t.runs["radial"].acting for share in layers)
+    if acted == 0:
+        said = "Step-ReLU never acts, so what is printed as a radial network is a linear one, to the last bit."
+        return Headline("A linear network", said, False)
+    return Headline("A radial network", f"Step-ReLU acts on up to {acted:.0%} of the rows of a layer.", True)
+
+
 def _what_the_step_does(trials: Sequence[Trial], better: str) -> str:
     acted = max(share for t in trials for layers in t.runs["radial"].acting for share in layers)
     same = sum(t.runs["radial"].losses == t.runs["linear"].losses for t in trials)
@@ -226,6 +235,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     rows=_rows,
     findings=_findings,
+    headline=_headline,
     table=_table,
     pictures=_pictures,
     prepare=_prepare,

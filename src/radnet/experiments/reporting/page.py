@@ -1,31 +1,39 @@
-"""``index.html``: one file that needs nothing else, with the results, the figures and three things to play with."""
+"""``index.html``: one file that needs nothing else, with the results, the figures and four things to play with."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import importlib.resources
 import json
-import string
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 from torch import Tensor
 
 from ...approximation import Approximation, approximate
 from ...approximation.domains import Box
+from ...wording import counted
 from ...writing import write_atomically
 from ..collection import find
-from ..experiment import Row
+from ..experiment import Headline, Row
 from ..figure import text_of
 from ..plain import as_plain
-from .pictures import pictures
-from .report import findings, of_the_paper, summary, verdict
+from .errata import ERRATA
+from .pictures import Picture, of_experiment, of_the_paper
+from .report import findings, summary, verdict
+from .report import of_the_paper as printed_rows
 from .results import ExperimentResult, PartResult, Results
 
 REACH, EPS, SIDE = 1.5, 0.2, 31
 FORMULA = "exp(−x² − y²)"
+#: the scripts of the page, as one
+SCRIPTS = ("network.js", "toys.js", "learn.js")
 
 
 def write(folder: Path, results: Results) -> None:
@@ -36,25 +44,58 @@ def write(folder: Path, results: Results) -> None:
 def page(results: Results) -> str:
     """The page as text."""
     a = approximation()
-    script = _asset("toys.js")
-    parts = {
-        "css": _asset("page.css"),
-        "script": script,
-        "policy": _policy(script),
-        "notice": _notice(results),
-        "summary": _text(summary(results.rows)),
-        "verdicts": "\n".join(map(_verdict_row, of_the_paper(results.rows))),
-        "formula": FORMULA,
-        "experiments": "\n".join(_experiment(results, one) for one in results.experiments),
-        "figures": "\n".join(
-            f'<figure id="fig-{p.name}">{_labelled(p.svg, p.alt)}<figcaption>{_text(p.caption)}</figcaption></figure>'
-            for p in pictures(results, a)
-        ),
-        "environment": "\n".join(f"<dt>{_text(k)}</dt><dd>{_text(v)}</dd>" for k, v in _facts(results).items()),
-        "version": _text(results.environment["radnet"]),
-        "toys": json.dumps(toy_data(a)).replace("<", "\\u003c"),
-    }
-    return string.Template(_asset("page.html")).substitute(parts)
+    script = scripts()
+    shown = [_shown(row) for row in printed_rows(results.rows)]
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.globals.update(counted=counted, parts_of=parts_of, labelled=_labelled)
+    return environment.from_string(_asset("page.html")).render(
+        css=_ours(_asset("page.css")),
+        script=_ours(script),
+        policy=_ours(_policy(script)),
+        notice=_notice(results),
+        cards=cards(results),
+        summary=summary(results.rows),
+        compared=[row for row in shown if row.kind],
+        uncompared=[row for row in shown if not row.kind],
+        formula=FORMULA,
+        experiments=[_experiment(results, one) for one in results.experiments],
+        pictures=of_the_paper(a),
+        errata=ERRATA,
+        facts=_facts(results),
+        version=results.environment["radnet"],
+        toys=_ours(json.dumps(toy_data(a)).replace("<", "\\u003c")),
+    )
+
+
+def cards(results: Results) -> list[dict[str, object]]:
+    """What the page opens with: one word for each experiment that has one."""
+    found = []
+    for one in results.experiments:
+        headline = find(one.number).headline
+        if headline is not None:
+            said: Headline = headline(one.outcomes())
+            found.append({"number": one.number, "word": said.word, "said": said.said, "holds": said.holds})
+    return found
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some text, and the erratum that it names."""
+
+    text: str
+    erratum: int | None = None
+
+
+def parts_of(sentence: str) -> Iterator[Piece]:
+    """A sentence cut where it names an erratum that the page has.
+
+    >>> list(parts_of("no (erratum 20)"))
+    [Piece(text='no (', erratum=None), Piece(text='erratum 20', erratum=20), Piece(text=')', erratum=None)]
+    """
+    for k, text in enumerate(re.split(r"(erratum \d+)", sentence)):
+        number = int(text.split()[1]) if k % 2 else None
+        if text:
+            yield Piece(text, number if number in ERRATA else None)
 
 
 def target(x: Tensor) -> Tensor:
@@ -86,6 +127,13 @@ def toy_data(a: Approximation) -> dict[str, dict[str, object]]:
     }
 
 
+def scripts() -> str:
+    """What the page runs: a function of its own, so that nothing of it is anybody else's."""
+    parts = "\n\n".join(map(_asset, SCRIPTS))
+    seen = "window.radial = { compressNetwork, evaluateNetwork, makeNetwork, uniform, step, trainFor, learn };"
+    return f'"use strict";\n(() => {{\n{parts}\n{seen}\n}})();'
+
+
 def _asset(name: str) -> str:
     return (importlib.resources.files(__package__) / "assets" / name).read_text(encoding="utf-8").strip()
 
@@ -99,58 +147,65 @@ def _policy(script: str) -> str:
     )
 
 
-def _text(value: object) -> str:
-    return html.escape(str(value))
+def _labelled(picture: Picture) -> Markup:
+    return _ours(picture.svg.replace("<svg", f'<svg role="img" aria-label="{escape(picture.alt)}"', 1))
 
 
-def _labelled(svg: str, alt: str) -> str:
-    return svg.replace("<svg", f'<svg role="img" aria-label="{_text(alt)}"', 1)
+def _ours(text: str) -> Markup:
+    """Text that stands in the page as it is: nothing in it comes from a user."""
+    return Markup(text)  # noqa: S704
 
 
-def _notice(results: Results) -> str:
+def _notice(results: Results) -> list[str]:
     said = ["A quick look: fewer and shorter trials than the paper's."] if results.quick else []
-    said += [f"Experiment {one.number} was not run: {one.why}." for one in results.skipped]
-    return "".join(f"<p><strong>{_text(sentence)}</strong></p>" for sentence in said)
+    return said + [f"Experiment {one.number} was not run: {one.why}." for one in results.skipped]
 
 
-def _verdict_row(row: Row) -> str:
+@dataclass(frozen=True)
+class Shown:
+    """A row of the table of verdicts, as text."""
+
+    experiment: int
+    part: str
+    figure: str
+    ours: str
+    paper: str
+    verdict: str
+    kind: str
+    why: str
+
+
+def _shown(row: Row) -> Shown:
     kind = "" if row.agrees is None else "yes" if row.agrees else "no"
     why = "; ".join(part for part in (row.rule, row.note) if part)
-    cells = (
-        ("Figure", "", row.figure),
-        ("Ours", "number", text_of(row.ours)),
-        ("Paper", "number", text_of(row.paper)),
-        ("Agrees", kind, verdict(row)),
-        ("Rule", "", why),
-    )
-    rest = "".join(f'<td class="{c}" data-label="{label}">{_text(value)}</td>' for label, c, value in cells)
-    return f'<tr><th scope="row">{_text(row.experiment)}, {_text(row.part)}</th>{rest}</tr>'
+    return Shown(row.experiment, row.part, row.figure, text_of(row.ours), text_of(row.paper), verdict(row), kind, why)
 
 
-def _experiment(results: Results, one: ExperimentResult) -> str:
-    number = one.number
-    said = "".join(f"<p>{_text(sentence)}</p>" for sentence in findings(results, number))
-    lines = "".join(
-        f'<tr><th scope="row">{_text(row.part)}</th><td>{_text(row.figure)}</td><td>{_text(row.trials)}</td>'
-        f'<td class="number">{_text(text_of(row.ours))}</td><td>{_text(row.note)}</td></tr>'
-        for row in results.rows
-        if row.experiment == number
-    )
-    settings = "".join(
-        f"<h3>{_text(part.part)}</h3><p>seeds {_text(part.trials[0].seed)} to {_last_seed(number, part)}; "
-        + _text(", ".join(f"{key} = {value}" for key, value in as_plain(part.settings).items() if value is not None))
-        + "</p>"
-        for part in one.parts
-    )
-    title = f"{number}. {_text(one.title)}"
-    return (
-        f'<h3 id="experiment-{number}">{title}</h3>{said}'
-        f'<details><summary>All figures of experiment {number}</summary><div class="wide" tabindex="0" role="region" '
-        f'aria-label="All figures of experiment {number}"><table><thead><tr><th scope="col">Part</th>'
-        '<th scope="col">Figure</th><th scope="col">Trials</th><th scope="col">Ours</th><th scope="col">Note</th></tr>'
-        f"</thead><tbody>{lines}</tbody></table></div></details>"
-        f"<details><summary>Settings and seeds of experiment {number}</summary>{settings}</details>"
-    )
+def _experiment(results: Results, one: ExperimentResult) -> dict[str, object]:
+    """What the page says of one experiment."""
+    return {
+        "number": one.number,
+        "title": one.title,
+        "findings": findings(results, one.number),
+        "pictures": of_experiment(one),
+        "rows": [
+            {"part": r.part, "figure": r.figure, "trials": r.trials, "ours": text_of(r.ours), "note": r.note}
+            for r in results.rows
+            if r.experiment == one.number
+        ],
+        "parts": [
+            {
+                "name": part.part,
+                "seeds": f"seeds {part.trials[0].seed} to {_last_seed(one.number, part)}",
+                "settings": _settings(part),
+            }
+            for part in one.parts
+        ],
+    }
+
+
+def _settings(part: PartResult) -> str:
+    return ", ".join(f"{key} = {value}" for key, value in as_plain(part.settings).items() if value is not None)
 
 
 def _last_seed(number: int, part: PartResult) -> int:

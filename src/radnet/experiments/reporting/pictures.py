@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from ...approximation import Approximation
 from ...plots.backend import canvas, matplotlib
 from ..collection import find
 from ..experiment import Drawing
-from .results import Results
+from .results import ExperimentResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,10 +51,19 @@ class Picture:
     alt: str
 
 
-def pictures(results: Results, a: Approximation) -> list[Picture]:
-    """The paper's figures and those of the experiments that were run; ``a`` is a function of two variables."""
+def of_the_paper(a: Approximation) -> list[Picture]:
+    """The paper's figures that belong to no experiment; ``a`` is a function of two variables."""
+    return _all(_of_the_paper(a))
+
+
+def of_experiment(one: ExperimentResult) -> list[Picture]:
+    """Those of an experiment that was run."""
+    return _all(find(one.number).pictures(one.outcomes()))
+
+
+def _all(drawings: Iterable[Drawing]) -> list[Picture]:
     with _style("radnet"):
-        return [Picture(d.name, as_svg(d.canvas, d.name), d.caption, d.alt) for d in _drawn(results, a)]
+        return [Picture(d.name, as_svg(d.canvas, d.name), d.caption, d.alt) for d in drawings]
 
 
 def as_svg(figure: Figure, name: str) -> str:
@@ -76,12 +85,6 @@ def _style(name: str) -> AbstractContextManager[None]:
     """Our colours and sizes, not the user's, for as long as we draw; the name makes the ids in the SVG its own."""
     style: AbstractContextManager[None] = matplotlib("style").context(["default", {**_STYLE, "svg.hashsalt": name}])
     return style
-
-
-def _drawn(results: Results, a: Approximation) -> Iterator[Drawing]:
-    yield from _of_the_paper(a)
-    for one in results.experiments:
-        yield from find(one.number).pictures(one.outcomes())
 
 
 def _of_the_paper(a: Approximation) -> Iterator[Drawing]:

@@ -1,6 +1,4 @@
-"use strict";
-(() => {
-// Three things to play with. The numbers they need are in the element #toy-data.
+// What there is to play with. The numbers that this needs are in the element #toy-data.
 const data = JSON.parse(document.getElementById("toy-data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
@@ -38,12 +36,69 @@ function parseWidths(text) {
   return n;
 }
 
-function showWidths() {
+// Columns as tall as the root of a width, grey as they were and blue as they are; funnels between them. The share
+// says how far compression has come, layer by layer.
+function drawFunnel(before, after, share) {
+  const stage = byId("funnel"), count = before.length, pitch = 120, tall = 170, middle = 20 + tall / 2;
+  const widest = Math.max(...before);
+  const high = (n) => Math.max(4, tall * Math.sqrt(n / widest));
+  const now = before.map((n, i) => {
+    const done = Math.min(1, Math.max(0, share * (count - 1) - i + 1));
+    return high(n) + (high(after[i]) - high(n)) * done * done * (3 - 2 * done);
+  });
+  stage.replaceChildren();
+  stage.setAttribute("viewBox", `0 0 ${pitch * count} ${tall + 60}`);
+  for (const [heights, fill, opacity] of [[before.map(high), "currentColor", 0.08], [now, "var(--accent)", 0.35]]) {
+    for (let i = 0; i + 1 < count; i++) {
+      const [a, b] = [heights[i] / 2, heights[i + 1] / 2], x = pitch * (i + 0.5) + 12, w = pitch - 24;
+      element(stage, "path", { fill, "fill-opacity": opacity, d: `M${x} ${middle - a}c${w / 2} 0 ${w / 2} ${a - b} ${w} ${a - b}` +
+        `v${2 * b}c${-w / 2} 0 ${-w / 2} ${a - b} ${-w} ${a - b}z` });
+    }
+  }
+  before.forEach((n, i) => {
+    const x = pitch * (i + 0.5);
+    for (const [height, fill, opacity] of [[high(n), "currentColor", 0.18], [now[i], "var(--accent)", 1]]) {
+      element(stage, "rect", { x: x - 12, y: middle - height / 2, width: 24, height, rx: Math.min(6, height / 2), fill, "fill-opacity": opacity });
+    }
+    element(stage, "text", { x, y: tall + 46, "text-anchor": "middle", fill: "currentColor", "font-size": 15, "font-weight": 600 })
+      .textContent = n === after[i] ? n.toLocaleString("en") : `${n.toLocaleString("en")} \u2192 ${after[i].toLocaleString("en")}`;
+  });
+}
+
+// A slider for each hidden width; of more than eight there is the text alone.
+function showSliders(n) {
+  const box = byId("sliders");
+  const hidden = n.length - 2 > 8 ? [] : n.slice(1, -1);
+  if (box.children.length !== hidden.length) {
+    box.replaceChildren(...hidden.map((_, i) => {
+      const label = document.createElement("label"), slider = document.createElement("input");
+      label.textContent = `hidden ${i + 1}`;
+      Object.assign(slider, { type: "range", min: 0, max: 12, step: 0.25, id: `slider-${i}` });
+      slider.addEventListener("input", () => {
+        const now = parseWidths(byId("widths").value);
+        now[i + 1] = Math.round(2 ** Number(slider.value));
+        byId("widths").value = now.join(", ");
+        showWidths(1);
+      });
+      label.append(slider);
+      return label;
+    }));
+  }
+  hidden.forEach((width, i) => {
+    const slider = box.children[i].querySelector("input");
+    if (document.activeElement !== slider) slider.value = Math.log2(width);
+    slider.setAttribute("aria-valuetext", `${width} wide`);
+  });
+}
+
+function showWidths(share) {
   const out = byId("widths-out");
   try {
     const n = parseWidths(byId("widths").value);
     const r = reducedWidths(n);
     const before = parameters(n), after = parameters(r);
+    drawFunnel(n, r, share);
+    showSliders(n);
     out.textContent =
       `(${n.join(", ")}) becomes (${r.join(", ")}): ` +
       `${before.toLocaleString("en")} parameters become ${after.toLocaleString("en")}, ` +
@@ -52,8 +107,26 @@ function showWidths() {
     out.textContent = error.message;
   }
 }
-byId("widths").addEventListener("input", showWidths);
-showWidths();
+
+// Under four seconds, and not at all for those who asked for less motion.
+let squeezing = 0;
+function squeeze() {
+  const turn = ++squeezing, still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  const began = performance.now();
+  const draw = (now) => {
+    if (turn !== squeezing) return;
+    const share = still ? 1 : Math.min(1, Math.max(0, (now - began - 700) / 2600));
+    showWidths(share);
+    if (share < 1) requestAnimationFrame(draw);
+  };
+  draw(began);
+}
+byId("widths").addEventListener("input", () => {
+  squeezing += 1;
+  showWidths(1);
+});
+byId("squeeze-again").addEventListener("click", squeeze);
+squeeze();
 
 // --- 2: layer by layer, balls collapse
 
@@ -77,11 +150,11 @@ stage.setAttribute("viewBox", `${-border} ${-border} ${2 * border} ${2 * border}
 const discs = centres.map(([a, b], k) =>
   element(stage, "circle", { cx: a, cy: -b, r: radii[k], stroke: "currentColor", "stroke-width": 0.006 }));
 for (const point of points) point.dot = element(stage, "circle", { r: 0.018 });
-const layers = byId("layers");
-layers.max = centres.length;
+const layerSlider = byId("layers");
+layerSlider.max = centres.length;
 
 function showLayers() {
-  const k = Number(layers.value);
+  const k = Number(layerSlider.value);
   discs.forEach((disc, i) => {
     disc.setAttribute("fill", i < k ? colour(values[i]) : "none");
     disc.setAttribute("fill-opacity", 0.25);
@@ -104,7 +177,7 @@ function showLayers() {
     `After ${k} of ${centres.length} layers ${collapsed} of ${points.length} points have collapsed; ` +
     `among these the network is off by ${worst.toFixed(4)} at most (promised: below ${eps}).`;
 }
-layers.addEventListener("input", showLayers);
+layerSlider.addEventListener("input", showLayers);
 showLayers();
 
 // --- 3: rotate a hidden layer
@@ -156,4 +229,3 @@ function showRotation() {
 }
 byId("angle").addEventListener("input", showRotation);
 showRotation();
-})();

@@ -1,0 +1,114 @@
+// --- a wide network learns which points are orange, and is compressed on a click
+
+const WIDE = [2, 24, 24, 24, 1], GRID = 64, REACH = 1.2, POINTS = 240;
+const learn = { random: uniform(7), samples: [], net: null, memory: {}, shipped: null, running: false, epochs: 0 };
+const shapes = {
+  ring: (x, y) => Math.abs(Math.hypot(x, y) - 0.7) < 0.25,
+  wave: (x, y) => y > 0.5 * Math.sin(3 * x),
+  heart: (x, y) => {
+    const a = 1.2 * x, b = 1.2 * y + 0.1, c = a * a + b * b - 0.6;
+    return c * c * c - a * a * b * b * b < 0;
+  },
+};
+const canvas = byId("learn-canvas"), pen = canvas.getContext("2d");
+
+function startAnew() {
+  learn.random = uniform(7);
+  learn.net = makeNetwork(WIDE, learn.random);
+  Object.assign(learn, { memory: {}, shipped: null, running: false, epochs: 0, samples: [] });
+  const shape = shapes[byId("learn-shape").value];
+  for (let k = 0; shape && k < POINTS; k++) {
+    const x = REACH * (2 * learn.random() - 1), y = REACH * (2 * learn.random() - 1);
+    learn.samples.push({ x: Float64Array.of(x, y), y: shape(x, y) ? 1 : -1 });
+  }
+  byId("learn-train").textContent = "Train";
+  show(shape ? "Ready to train." : "Draw points of both colours, then train.");
+}
+
+// What a network says at every place of the square, a number each.
+function picture(net) {
+  const values = new Float64Array(GRID * GRID), x = new Float64Array(2);
+  for (let i = 0; i < GRID * GRID; i++) {
+    x[0] = REACH * (((i % GRID) + 0.5) / (GRID / 2) - 1);
+    x[1] = REACH * (1 - (Math.floor(i / GRID) + 0.5) / (GRID / 2));
+    values[i] = evaluateNetwork(net, x)[0];
+  }
+  return values;
+}
+
+function show(said) {
+  const image = pen.createImageData(GRID, GRID), values = picture(learn.shipped || learn.net);
+  values.forEach((v, i) => {
+    const strength = 60 + 100 * Math.min(1, Math.abs(v));
+    image.data.set(v > 0 ? [230, 140, 50, strength] : [60, 120, 200, strength], 4 * i);
+  });
+  pen.putImageData(image, 0, 0);
+  for (const { x, y } of learn.samples) {
+    pen.fillStyle = y > 0 ? "#a84300" : "#123a80";
+    pen.fillRect(Math.round((x[0] / REACH + 1) * GRID / 2 - 0.5), Math.round((1 - x[1] / REACH) * GRID / 2 - 0.5), 1, 1);
+  }
+  byId("learn-out").textContent = said;
+}
+
+function trained() {
+  const right = learn.samples.filter(({ x, y }) => evaluateNetwork(learn.net, x)[0] * y > 0).length;
+  const of = learn.samples.length;
+  return `After ${learn.epochs} steps ${right} of ${of} points are right. ` +
+    `Widths (${WIDE.join(", ")}), ${parameters(WIDE).toLocaleString("en")} parameters.`;
+}
+
+// Some steps, as the button does them on every frame.
+function trainFor(steps) {
+  for (let k = 0; k < steps && learn.samples.length; k++) {
+    step(learn.net, learn.samples, learn.memory, 0.02 / (1 + learn.epochs / 400));
+    learn.epochs += 1;
+  }
+  learn.shipped = null;
+  show(trained());
+}
+
+function frame() {
+  if (!learn.running) return;
+  trainFor(4);
+  if (learn.epochs >= 600) toggleTraining();
+  else requestAnimationFrame(frame);
+}
+
+function toggleTraining() {
+  learn.running = !learn.running && learn.samples.length > 0 && (learn.epochs < 600 || !(learn.epochs = 0));
+  byId("learn-train").textContent = learn.running ? "Stop" : "Train on";
+  if (learn.running) requestAnimationFrame(frame);
+}
+
+function compressLearned() {
+  learn.running = false;
+  byId("learn-train").textContent = "Train on";
+  const before = picture(learn.net);
+  learn.shipped = compressNetwork(learn.net);
+  const after = picture(learn.shipped);
+  const gap = Math.max(...before.map((v, i) => Math.abs(v - after[i])));
+  const changed = before.filter((v, i) => v > 0 !== after[i] > 0).length;
+  const count = parameters(learn.shipped.widths);
+  show(`Compressed to (${learn.shipped.widths.join(", ")}): ${parameters(WIDE).toLocaleString("en")} parameters became ` +
+    `${count}. ${changed} of ${before.length.toLocaleString("en")} places changed colour; ` +
+    `outputs differ by ${gap === 0 ? "0" : gap.toExponential(1)} at most.`);
+}
+
+function drawPoint(event) {
+  if (event.type === "pointermove" && !event.buttons) return;
+  const box = canvas.getBoundingClientRect();
+  const x = REACH * ((2 * (event.clientX - box.left)) / box.width - 1);
+  const y = REACH * (1 - (2 * (event.clientY - box.top)) / box.height);
+  if (Math.abs(x) <= REACH && Math.abs(y) <= REACH && learn.samples.length < 2000) {
+    learn.samples.push({ x: Float64Array.of(x, y), y: Number(byId("learn-colour").value) });
+  }
+  show(`${learn.samples.length} points.`);
+}
+
+canvas.addEventListener("pointerdown", drawPoint);
+canvas.addEventListener("pointermove", drawPoint);
+byId("learn-train").addEventListener("click", toggleTraining);
+byId("learn-compress").addEventListener("click", compressLearned);
+byId("learn-again").addEventListener("click", startAnew);
+byId("learn-shape").addEventListener("change", startAnew);
+startAnew();
