@@ -111,17 +111,19 @@ def folder(tmp_path, monkeypatch):
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_the_commands_of_a_page_run_from_top_to_bottom(page, folder, monkeypatch, capsys):
-    """But for the experiments: `radnet reproduce` understands what it is told, and nobody waits for trials."""
+    """But for experiments and the study: these understand what they are told, and nobody waits for trials."""
 
     def understood(*args, **options):
         raise radnet.RadNetError("understood")
 
     monkeypatch.setattr("radnet.experiments.reproduce.reproduce", understood)
+    monkeypatch.setattr("radnet.study.running.run", understood)
     for line in dict.fromkeys("".join(both) for both in COMMAND.findall(page.read_text())):
         arguments = shlex.split(line, comments=True)
         code = main(arguments)
         said = capsys.readouterr().err
-        assert (code, said) == (2, "radnet: understood\n") if arguments[0] == "reproduce" else code == 0, (line, said)
+        long = arguments[0] in ("reproduce", "study")
+        assert (code, said) == (2, "radnet: understood\n") if long else code == 0, (line, said)
 
 
 # --- tables

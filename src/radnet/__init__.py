@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # the same names as in _DOOR, for type checkers and editors; 
     from . import running as running
     from . import saving as saving
     from . import streaming as streaming
+    from . import study as study
     from . import symmetry as symmetry
     from . import testing as testing
     from . import training as training
@@ -106,6 +107,7 @@ _DOOR: dict[str, tuple[str, ...]] = {
     "running": (),
     "saving": ("load", "load_into", "save"),
     "streaming": (),
+    "study": (),
     "symmetry": ("OrthogonalAction",),
     "testing": (),
     "training": (),

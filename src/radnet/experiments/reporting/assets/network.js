@@ -89,13 +89,13 @@ function step(net, samples, memory, rate) {
   memory.t = (memory.t || 0) + 1;
   memory.m ||= [...net.W, ...net.b].map((p) => new Float64Array(p.length));
   memory.v ||= [...net.W, ...net.b].map((p) => new Float64Array(p.length));
-  const correct = Math.sqrt(1 - 0.999 ** memory.t) / (1 - 0.9 ** memory.t);
+  const first = rate / (1 - 0.9 ** memory.t), second = Math.sqrt(1 - 0.999 ** memory.t);
   [...dW, ...db].forEach((gradient, at) => {
     const p = at < dW.length ? net.W[at] : net.b[at - dW.length], m = memory.m[at], v = memory.v[at];
     for (let k = 0; k < p.length; k++) {
       m[k] = 0.9 * m[k] + 0.1 * gradient[k];
       v[k] = 0.999 * v[k] + 0.001 * gradient[k] * gradient[k];
-      p[k] -= (rate * correct * m[k]) / (Math.sqrt(v[k]) + 1e-8);
+      p[k] -= (first * m[k]) / (Math.sqrt(v[k]) / second + 1e-8);
     }
   });
   return loss;
