@@ -91,6 +91,8 @@ bench: setup
 
 docs: setup
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@command -v chromedriver >/dev/null || echo "no chromium: nobody looked at the pages (clipped, faint, scrolling)"
+	@test -e $(VENV)/axe || echo "no axe-core: nobody checked the pages for accessibility (npm install --prefix $(VENV)/axe axe-core)"
 
 lint: setup
 	$(BIN)/ruff check .

@@ -180,6 +180,10 @@ def test_results_are_read_by_the_schema_that_ships_with_them(small_report, count
     assert wrong > 20
 
 
+def test_the_page_is_light(text):
+    assert len(text.encode()) < 1e6
+
+
 def test_the_pages_network_keeps_its_promise():
     a = page.approximation()
     x = (

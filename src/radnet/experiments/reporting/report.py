@@ -10,6 +10,10 @@ from ..figure import text_of
 from .results import Results
 
 
+#: widths of the columns of a table, where nothing in them is wider
+LEAST = (14, 32, 8, 23, 23, 0)
+
+
 def table(rows: Sequence[Row]) -> str:
     """The rows as text, one line each.
 
@@ -18,12 +22,14 @@ def table(rows: Sequence[Row]) -> str:
     experiment    figure                          trials  ours                   paper                  agrees
     1 float32     mean |F − F_red|                10      1.00e-08 ± 2.00e-09    1.31e-08 ± 4.45e-09    yes
     """
-    layout = "{:<14}{:<32}{:<8}{:<23}{:<23}{}"
-    lines = [layout.format("experiment", "figure", "trials", "ours", "paper", "agrees")]
-    for row in rows:
-        cells = (f"{row.experiment} {row.part}", row.figure, row.trials, text_of(row.ours), text_of(row.paper))
-        lines.append(layout.format(*cells, verdict(row)).rstrip())
-    return "\n".join(lines)
+    head = ("experiment", "figure", "trials", "ours", "paper", "agrees")
+    lines = [head, *((f"{r.experiment} {r.part}", r.figure, str(r.trials), *_compared(r)) for r in rows)]
+    widths = [max(LEAST[k], 2 + max(len(line[k]) for line in lines)) for k in range(len(head))]
+    return "\n".join("".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+
+
+def _compared(row: Row) -> tuple[str, str, str]:
+    return text_of(row.ours), text_of(row.paper), verdict(row)
 
 
 def of_the_paper(rows: Sequence[Row]) -> list[Row]:
