@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 _TEST = re.compile(r'<span class="pre">(tests/[\w/]+\.py)::(\w+)</span>')
+_DOTTED = re.compile(r'(?<=<td><p><code class="docutils literal notranslate"><span class="pre">)radnet(?:\.\w+)+(?=<)')
 _BACK = re.compile(r'(<a class="viewcode-back" href=")([^"#]+)#([^"]+)(">)')
 
 
@@ -23,6 +24,7 @@ def _finish(app: Any, exception: Exception | None) -> None:
         text = path.read_text(encoding="utf-8")
         found = text.replace('role="heading">', 'role="heading" aria-level="2">').replace("<pre>", '<pre tabindex="0">')
         found = _TEST.sub(_named, found)
+        found = _DOTTED.sub(lambda name: name[0].replace(".", ".<wbr>").replace("_", "_<wbr>"), found)
         found = _BACK.sub(lambda link, page=path: _back(link, page, ids), found)
         if found != text:
             path.write_text(found, encoding="utf-8")

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch.fx import _symbolic_trace
 
 _ALONE = threading.RLock()
@@ -34,6 +35,24 @@ def quietly() -> Iterator[None]:
     with _ALONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """So many threads inside torch's operations; None: as many as there are.
+
+    >>> import torch
+    >>> with torch_threads(1):
+    ...     torch.get_num_threads()
+    1
+    """
+    before = torch.get_num_threads()
+    try:
+        if count is not None:
+            torch.set_num_threads(count)
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

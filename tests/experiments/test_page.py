@@ -125,8 +125,10 @@ def test_an_experiment_that_turns_out_otherwise_is_not_praised(small_report):
     worse = [replace(t, result=replace(t.result, errors={"float32": 1e-3, "float64": 1e-3})) for t in part.trials]
     attacked = replace(data, experiments=(replace(one, parts=(replace(part, trials=tuple(worse)),)),))
     (card,) = page.cards(attacked)
-    assert (card["word"], card["holds"]) == ("Not lossless", False)
-    assert '<li class="fails">' in page.page(replace(attacked, rows=data.rows[:1]))
+    assert (card["word"], card["kind"]) == ("Not lossless", "quick")
+    (card,) = page.cards(replace(attacked, quick=False))
+    assert card["kind"] == "fails"
+    assert '<li class="fails">' in page.page(replace(attacked, rows=data.rows[:1], quick=False))
 
 
 def test_the_same_results_make_the_same_page(text, small_report):
@@ -383,6 +385,37 @@ def test_points_are_drawn_with_the_pointer(window):
 
 
 @needs_chromium
+def test_points_are_drawn_with_the_keyboard_and_nothing_is_learned_from_none(window):
+    window.run(PICK, "none")
+    window.run("document.getElementById('learn-train').click()")
+    assert "nothing to learn yet" in read(window, "learn-out")
+    assert read(window, "learn-train") == "Train"
+    window.run("document.getElementById('learn-canvas').focus()")
+    window.press("ArrowRight", "ArrowRight", "Space")
+    ((x, y, _),) = window.run("return radial.learn.samples.map(s => [s.x[0], s.x[1], s.y])")
+    assert (x, y) == pytest.approx((2 * 4 * 1.2 / 64, 0))
+
+
+@needs_chromium
+def test_the_wide_network_and_the_small_one_can_be_shown_in_turns(window):
+    window.run(PICK, "ring")
+    shown = "return document.getElementById('learn-canvas').toDataURL()"
+    hidden = "return document.getElementById('learn-other').hidden"
+    assert window.run(hidden)
+    window.run("document.getElementById('learn-compress').click()")
+    small = window.run(shown)
+    assert not window.run(hidden)
+    window.run("document.getElementById('learn-other').click()")
+    assert read(window, "learn-other") == "Show the small one"
+    assert window.run(shown) == small
+
+
+def test_without_scripts_there_are_results_and_no_empty_toys(text):
+    assert ".play { display: none; }" in text
+    assert text.index("<noscript>") < text.index('<section id="squeeze" class="play"')
+
+
+@needs_chromium
 @needs_axe
 def test_the_page_is_for_all_readers(window):
     for dark in (False, True):
@@ -403,7 +436,9 @@ def test_dragging_through_the_layers_collapses_the_balls(window, share):
     taken = (ball >= 0) & (ball < layer)
     said = read(window, "layers-out")
     assert f"After {layer} of {len(a.cover)} layers {taken.sum()} of {len(x)} points" in said
-    worst = float(re.search(r"off by ([\d.]+)", said)[1])
+    off = re.search(r"off by ([\d.]+)", said)
+    assert bool(off) == taken.any()
+    worst = float(off[1]) if off else 0
     gap = (a.evaluate(x)[:, 0] - page.target(x)).abs().numpy()
     assert worst == pytest.approx(gap[taken].max() if taken.any() else 0, abs=6e-5)
     assert worst < page.EPS

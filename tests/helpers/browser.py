@@ -54,7 +54,10 @@ class Browser:
     def press(self, *keys: str) -> None:
         for key in keys:
             for kind in ("keyDown", "keyUp"):
-                self.devtools("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=_CODES[key])
+                said = " " if key == "Space" else key
+                self.devtools(
+                    "Input.dispatchKeyEvent", type=kind, key=said, code=key, windowsVirtualKeyCode=_CODES[key]
+                )
 
     def screenshot(self, *, whole: bool = False) -> bytes:
         data = self.devtools("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
@@ -73,7 +76,7 @@ class Browser:
         return [url for url in sent if not url.startswith(("data:", "chrome"))]
 
 
-_CODES = {"Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35}
+_CODES = {"Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "Home": 36, "End": 35, "Space": 32}
 
 
 @contextlib.contextmanager

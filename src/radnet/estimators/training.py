@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..errors import InvalidValue
+from ..threads import torch_threads
 from ..training.bar import bar
 from ..training.rates import find_rate
 from .arrays import Array
@@ -37,6 +38,8 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 }
 #: those that step all parameters in one call
 FUSED = ("adam", "adamw", "sgd")
+#: multiplications of a step, forward, up to which one thread trains
+ONE_THREAD = 2**22
 SCHEDULES = ("cosine", "constant")
 
 
@@ -113,7 +116,24 @@ def train(
     generator: torch.Generator,
     moments: dict[int, dict[str, Tensor]] | None = None,
 ) -> Trained:
-    """Train a network in place; ``moments`` is what an optimizer remembered of an earlier run."""
+    """Train a network in place; ``moments`` is what an optimizer remembered of an earlier run.
+
+    A small network is trained with one thread: more are no faster, and far slower where other programs run.
+    """
+    work = sum(p.numel() for p in net.parameters()) * plan.batch
+    with torch_threads(1 if work <= ONE_THREAD else None):
+        return _trained(net, rows, held_out, loss, plan, generator, moments)
+
+
+def _trained(
+    net: nn.Sequential,
+    rows: Rows,
+    held_out: Rows | None,
+    loss: RowLoss,
+    plan: Plan,
+    generator: torch.Generator,
+    moments: dict[int, dict[str, Tensor]] | None,
+) -> Trained:
     parameters = list(net.parameters())
     settings: dict[str, Any] = {"lr": plan.rate, "weight_decay": plan.weight_decay}
     if plan.optimizer in FUSED:

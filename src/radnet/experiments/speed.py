@@ -230,9 +230,8 @@ def _headline(outcomes: Outcomes[Settings, Trial]) -> Headline:
     if not both:
         return Headline("Not reached", "No pair of networks reached the loss on the script's target.", False)
     faster = statistics.mean(t.full.seconds / t.reduced.seconds for t in both)
-    said = (
-        "to the same loss on the published script's target, the small network against the full one; printed are 2.04."
-    )
+    rate = number(outcomes["script"].settings.rate)
+    said = f"To the same loss on the published script's target, at learning rate {rate}. Printed: 2.04."
     return Headline(f"{number(float(f'{faster:.2g}'))} times faster", said, faster > 1)
 
 

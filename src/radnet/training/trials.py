@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-import torch
-
 from ..checks import check_count
 from ..errors import InvalidType, MissingPackage
+from ..threads import torch_threads
 
 ResultT = TypeVar("ResultT")
 
@@ -70,9 +69,5 @@ def run_trials(
 
 def _with_threads(k: int, trial: Callable[[int], ResultT], seed: int, threads: int) -> tuple[int, ResultT]:
     """Run one trial with a fixed number of torch threads, and put the number back; its place comes along."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with torch_threads(threads):
         return k, trial(seed)
-    finally:
-        torch.set_num_threads(before)

@@ -15,6 +15,7 @@ import torch
 from ... import plots
 from ...plots.backend import canvas
 from ...widths import count_parameters
+from ...wording import counted
 from ..experiment import Changes, Drawing, Experiment, Headline, Line, Outcomes, Part, QuickLook, Row
 from ..figure import Figure, number
 from .contest import (
@@ -190,7 +191,7 @@ def _pictures(outcomes: Outcomes[Settings, Trial]) -> Iterator[Drawing]:
     yield Drawing(
         "convergence",
         drawn,
-        f"Experiment 4 at noise_scale 3 (fig:noisy-threes, right): {len(trials[:5])} runs of each."
+        f"Experiment 4 at noise_scale 3 (Figure 5, right): {counted(len(trials[:5]), 'run')} of each."
         + (" The curves of the radial and the linear network lie on each other." if same else ""),
         f"Loss over {len(trials[0].runs['relu'].losses)} epochs on a logarithmic scale, for radial, ReLU and "
         "linear networks.",
@@ -210,7 +211,7 @@ def _levels_of_noise(settings: Settings, side: int) -> Drawing:
     return Drawing(
         "noise",
         drawn,
-        "Noise levels (fig:noisy-threes, left): three images of one digit with growing noise_scale.",
+        "Noise levels (Figure 5, left): three images of one digit with growing noise_scale.",
         "Three handwritten digits in columns; down the rows the noise grows until little can be made out.",
     )
 

@@ -54,6 +54,7 @@ def page(results: Results) -> str:
         policy=_ours(_policy(script)),
         notice=_notice(results),
         cards=cards(results),
+        quick=results.quick,
         summary=summary(results.rows),
         compared=[row for row in shown if row.kind],
         uncompared=[row for row in shown if not row.kind],
@@ -74,7 +75,8 @@ def cards(results: Results) -> list[dict[str, object]]:
         headline = find(one.number).headline
         if headline is not None:
             said: Headline = headline(one.outcomes())
-            found.append({"number": one.number, "word": said.word, "said": said.said, "holds": said.holds})
+            kind = "quick" if results.quick else "holds" if said.holds else "fails"
+            found.append({"number": one.number, "word": said.word, "said": said.said, "kind": kind})
     return found
 
 
@@ -186,6 +188,7 @@ def _experiment(results: Results, one: ExperimentResult) -> dict[str, object]:
     return {
         "number": one.number,
         "title": one.title,
+        "printed": find(one.number).printed,
         "findings": findings(results, one.number),
         "pictures": of_experiment(one),
         "rows": [

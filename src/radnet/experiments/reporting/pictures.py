@@ -93,7 +93,7 @@ def _of_the_paper(a: Approximation) -> Iterator[Drawing]:
     yield Drawing(
         "activations",
         figure,
-        "Radial rescaling functions on the line (fig:radial_act).",
+        "Radial rescaling functions on the line (Figure 2).",
         "Graphs of Step-ReLU, which is 0 between −1 and 1 and the identity outside, of the squashing function "
         "and of the shifted ReLU.",
     )
@@ -105,7 +105,7 @@ def _of_the_paper(a: Approximation) -> Iterator[Drawing]:
     yield Drawing(
         "pointwise-radial",
         figure,
-        "What an activation does to the plane (fig:ptwise-vs-radial). A pointwise one knows the axes; "
+        "What an activation does to the plane (Figure 1). A pointwise one knows the axes; "
         "a radial one knows only lengths, so circles stay circles.",
         "Left: ReLU folds circles into the first quadrant. Right: the squashing function shrinks circles to smaller "
         "circles, all arrows pointing at the centre.",
@@ -117,7 +117,7 @@ def _of_the_paper(a: Approximation) -> Iterator[Drawing]:
     yield Drawing(
         "compression",
         figure,
-        "Compression in three steps (fig:dim_red): every hidden width becomes one more than the one before.",
+        "Compression in three steps (Figure 4): every hidden width becomes one more than the one before.",
         "Three network diagrams: widths 1, 4, 4, 1 with 33 parameters, then 1, 2, 4, 1, then 1, 2, 3, 1 with 17.",
     )
 
@@ -126,7 +126,7 @@ def _of_the_paper(a: Approximation) -> Iterator[Drawing]:
     yield Drawing(
         "descent",
         figure,
-        "Descent commutes with a symmetry of the loss (fig:orth-gd): from the mirrored start, the mirrored path.",
+        "Descent commutes with a symmetry of the loss (Figure 6): from the mirrored start, the mirrored path.",
         "Contours of a loss over two weights, with two descent paths that are mirror images through the origin.",
     )
 
@@ -138,7 +138,7 @@ def _of_the_paper(a: Approximation) -> Iterator[Drawing]:
     yield Drawing(
         "collapse",
         figure,
-        "Universal approximation (fig:UA-asymp-lin): the domain is covered with balls, and every layer collapses "
+        "Universal approximation (Figure 3): the domain is covered with balls, and every layer collapses "
         "one of them to its centre.",
         f"A square covered with {count} discs: none, a third, and all of them collapsed to their centres.",
     )

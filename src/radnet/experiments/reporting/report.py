@@ -9,7 +9,6 @@ from ..experiment import Row
 from ..figure import text_of
 from .results import Results
 
-
 #: widths of the columns of a table, where nothing in them is wider
 LEAST = (14, 32, 8, 23, 23, 0)
 

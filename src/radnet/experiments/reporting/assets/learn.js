@@ -1,7 +1,8 @@
 // --- a wide network learns which points are orange, and is compressed on a click
 
 const WIDE = [2, 24, 24, 24, 1], GRID = 64, REACH = 1.2, POINTS = 240;
-const learn = { random: uniform(7), samples: [], net: null, memory: {}, shipped: null, running: false, epochs: 0 };
+const learn = { random: uniform(7), samples: [], net: null, memory: {}, shipped: null, wide: false, running: false, epochs: 0 };
+const cursor = { x: 0, y: 0, seen: false };
 const shapes = {
   ring: (x, y) => Math.abs(Math.hypot(x, y) - 0.7) < 0.25,
   wave: (x, y) => y > 0.5 * Math.sin(3 * x),
@@ -37,7 +38,8 @@ function picture(net) {
 }
 
 function show(said) {
-  const image = pen.createImageData(GRID, GRID), values = picture(learn.shipped || learn.net);
+  const image = pen.createImageData(GRID, GRID), values = picture((!learn.wide && learn.shipped) || learn.net);
+  byId("learn-other").hidden = !learn.shipped;
   values.forEach((v, i) => {
     const strength = 60 + 100 * Math.min(1, Math.abs(v));
     image.data.set(v > 0 ? [230, 140, 50, strength] : [60, 120, 200, strength], 4 * i);
@@ -46,6 +48,11 @@ function show(said) {
   for (const { x, y } of learn.samples) {
     pen.fillStyle = y > 0 ? "#a84300" : "#123a80";
     pen.fillRect(Math.round((x[0] / REACH + 1) * GRID / 2 - 0.5), Math.round((1 - x[1] / REACH) * GRID / 2 - 0.5), 1, 1);
+  }
+  if (cursor.seen) {
+    pen.fillStyle = "#000";
+    const [i, j] = [Math.round((cursor.x / REACH + 1) * GRID / 2 - 0.5), Math.round((1 - cursor.y / REACH) * GRID / 2 - 0.5)];
+    for (const [a, b] of [[-2, 0], [2, 0], [0, -2], [0, 2]]) pen.fillRect(i + a, j + b, 1, 1);
   }
   byId("learn-out").textContent = said;
 }
@@ -75,14 +82,21 @@ function frame() {
 }
 
 function toggleTraining() {
-  learn.running = !learn.running && learn.samples.length > 0 && (learn.epochs < 600 || !(learn.epochs = 0));
+  if (!learn.samples.length) {
+    show("There is nothing to learn yet: draw points of both colours.");
+    return;
+  }
+  if (!learn.running && learn.epochs >= 600) learn.epochs = 0;
+  learn.running = !learn.running;
   byId("learn-train").textContent = learn.running ? "Stop" : "Train on";
   if (learn.running) requestAnimationFrame(frame);
 }
 
 function compressLearned() {
   learn.running = false;
-  byId("learn-train").textContent = "Train on";
+  learn.wide = false;
+  byId("learn-other").textContent = "Show the wide one";
+  byId("learn-train").textContent = learn.epochs ? "Train on" : "Train";
   const before = picture(learn.net);
   learn.shipped = compressNetwork(learn.net);
   const after = picture(learn.shipped);
@@ -99,14 +113,44 @@ function drawPoint(event) {
   const box = canvas.getBoundingClientRect();
   const x = REACH * ((2 * (event.clientX - box.left)) / box.width - 1);
   const y = REACH * (1 - (2 * (event.clientY - box.top)) / box.height);
+  cursor.seen = false;
+  addPoint(x, y);
+}
+
+function addPoint(x, y) {
   if (Math.abs(x) <= REACH && Math.abs(y) <= REACH && learn.samples.length < 2000) {
     learn.samples.push({ x: Float64Array.of(x, y), y: Number(byId("learn-colour").value) });
   }
-  show(`${learn.samples.length} points.`);
+  learn.shipped = null;
+  show(`${learn.samples.length} ${learn.samples.length === 1 ? "point" : "points"}.`);
+}
+
+function drawByKey(event) {
+  const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+  if (event.key === " ") {
+    addPoint(cursor.x, cursor.y);
+  } else if (moves[event.key]) {
+    const inside = (v) => Math.max(-REACH, Math.min(REACH, v));
+    cursor.x = inside(cursor.x + (4 * REACH / GRID) * moves[event.key][0]);
+    cursor.y = inside(cursor.y + (4 * REACH / GRID) * moves[event.key][1]);
+    cursor.seen = true;
+    show(byId("learn-out").textContent);
+  } else {
+    return;
+  }
+  event.preventDefault();
+}
+
+function showOther() {
+  learn.wide = !learn.wide;
+  byId("learn-other").textContent = learn.wide ? "Show the small one" : "Show the wide one";
+  show(byId("learn-out").textContent);
 }
 
 canvas.addEventListener("pointerdown", drawPoint);
 canvas.addEventListener("pointermove", drawPoint);
+canvas.addEventListener("keydown", drawByKey);
+byId("learn-other").addEventListener("click", showOther);
 byId("learn-train").addEventListener("click", toggleTraining);
 byId("learn-compress").addEventListener("click", compressLearned);
 byId("learn-again").addEventListener("click", startAnew);

@@ -2,6 +2,7 @@
 const data = JSON.parse(document.getElementById("toy-data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 const byId = (id) => document.getElementById(id);
+document.documentElement.classList.add("scripted");
 
 function element(parent, name, attributes) {
   const made = document.createElementNS(SVG, name);
@@ -47,6 +48,7 @@ function drawFunnel(before, after, share) {
     return high(n) + (high(after[i]) - high(n)) * done * done * (3 - 2 * done);
   });
   stage.replaceChildren();
+  stage.classList.remove("dim");
   stage.setAttribute("viewBox", `0 0 ${pitch * count} ${tall + 60}`);
   for (const [heights, fill, opacity] of [[before.map(high), "currentColor", 0.08], [now, "var(--accent)", 0.35]]) {
     for (let i = 0; i + 1 < count; i++) {
@@ -60,6 +62,7 @@ function drawFunnel(before, after, share) {
     for (const [height, fill, opacity] of [[high(n), "currentColor", 0.18], [now[i], "var(--accent)", 1]]) {
       element(stage, "rect", { x: x - 12, y: middle - height / 2, width: 24, height, rx: Math.min(6, height / 2), fill, "fill-opacity": opacity });
     }
+    if (count > 9) return;
     element(stage, "text", { x, y: tall + 46, "text-anchor": "middle", fill: "currentColor", "font-size": 15, "font-weight": 600 })
       .textContent = n === after[i] ? n.toLocaleString("en") : `${n.toLocaleString("en")} \u2192 ${after[i].toLocaleString("en")}`;
   });
@@ -72,7 +75,7 @@ function showSliders(n) {
   if (box.children.length !== hidden.length) {
     box.replaceChildren(...hidden.map((_, i) => {
       const label = document.createElement("label"), slider = document.createElement("input");
-      label.textContent = `hidden ${i + 1}`;
+      label.append(document.createElement("span"));
       Object.assign(slider, { type: "range", min: 0, max: 12, step: 0.25, id: `slider-${i}` });
       slider.addEventListener("input", () => {
         const now = parseWidths(byId("widths").value);
@@ -88,6 +91,7 @@ function showSliders(n) {
     const slider = box.children[i].querySelector("input");
     if (document.activeElement !== slider) slider.value = Math.log2(width);
     slider.setAttribute("aria-valuetext", `${width} wide`);
+    box.children[i].querySelector("span").textContent = `hidden ${i + 1}: ${width.toLocaleString("en")}`;
   });
 }
 
@@ -105,6 +109,7 @@ function showWidths(share) {
       (before > after ? `${(before / after).toFixed(1)} times fewer.` : "nothing is to be taken away.");
   } catch (error) {
     out.textContent = error.message;
+    byId("funnel").classList.add("dim");
   }
 }
 
@@ -173,9 +178,8 @@ function showLayers() {
       worst = Math.max(worst, Math.abs(values[point.ball] - point.f));
     }
   }
-  byId("layers-out").textContent =
-    `After ${k} of ${centres.length} layers ${collapsed} of ${points.length} points have collapsed; ` +
-    `among these the network is off by ${worst.toFixed(4)} at most (promised: below ${eps}).`;
+  byId("layers-out").textContent = `After ${k} of ${centres.length} layers ${collapsed} of ${points.length} points have collapsed` +
+    (collapsed ? `; among these the network is off by ${worst.toFixed(4)} at most (promised: below ${eps}).` : ".");
 }
 layerSlider.addEventListener("input", showLayers);
 showLayers();
