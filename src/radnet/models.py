@@ -126,7 +126,8 @@ class BlockRadialMLP(nn.Sequential):
     """Linear layers whose activations rescale many small blocks, each by its own norm and with a shift of its own.
 
     Blocks of 1 are pointwise, one block is radial; blocks of 3 with the profile ``sin(r - t)`` fit more for
-    the weights they take than one norm a layer does (docs/study.md sets them beside others). Weights are drawn so that the norms of blocks stay level with depth for inputs of variance 1.
+    the weights they take than one norm a layer does (docs/study.md sets them beside others). Weights are drawn so that
+    the norms of blocks stay level with depth for inputs of variance 1.
 
     Parameters
     ----------

@@ -54,10 +54,8 @@ class Browser:
     def press(self, *keys: str) -> None:
         for key in keys:
             for kind in ("keyDown", "keyUp"):
-                said = " " if key == "Space" else key
-                self.devtools(
-                    "Input.dispatchKeyEvent", type=kind, key=said, code=key, windowsVirtualKeyCode=_CODES[key]
-                )
+                said, number = " " if key == "Space" else key, _CODES[key]
+                self.devtools("Input.dispatchKeyEvent", type=kind, key=said, code=key, windowsVirtualKeyCode=number)
 
     def screenshot(self, *, whole: bool = False) -> bytes:
         data = self.devtools("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
