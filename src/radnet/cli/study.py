@@ -28,7 +28,7 @@ def study(
     An interrupted study goes on where it was when the same command is given again.
     """
     from ..study.contest import QUICK, Settings
-    from ..study.report import draw, halves, summary, text
+    from ..study.report import HALVES, draw, halves, summary, text
     from ..study.running import chosen, run
     from ..writing import write_atomically
 
@@ -45,6 +45,8 @@ def study(
     found, page = summary(entries, settings), text(entries, settings)
     write_atomically(out / "summary.json", (json.dumps(found, indent=1, allow_nan=False) + "\n").encode())
     write_atomically(out / "study.md", page.encode())
-    for name, part in halves(entries).items():
-        draw(part, out / f"ranks-{name.replace(' ', '-')}.svg")
+    shown = halves(entries)
+    for name in HALVES.values():
+        picture = out / f"ranks-{name.replace(' ', '-')}.svg"
+        draw(shown[name], picture) if name in shown else picture.unlink(missing_ok=True)
     print_json(found) if as_json else typer.echo(page)

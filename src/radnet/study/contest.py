@@ -29,6 +29,8 @@ from .references import REFERENCES, Reference
 #: rows of numbers, or whole numbers that name classes
 Targets: TypeAlias = Any
 Pair: TypeAlias = "tuple[Array, Targets]"
+#: of the largest output of a column, in float32: further apart are two numbers that ship as one
+ROUNDING = 1e-5
 #: the loss of a trial that left the numbers
 LOST = 1e9
 CONTESTANTS: dict[str, Network | Reference] = {c.name: c for c in (*NETWORKS, *REFERENCES)}
@@ -55,21 +57,30 @@ QUICK = Settings(trials=2, seeds=1, steps=60, rows=600, calls=20)
 class Entry:
     """What came out for one contestant on one data set.
 
-    ``scores`` are errors on test rows: of classes the share that is wrong, of numbers the root of the mean square
-    beside the standard deviation. ``searched`` are the losses of the search on held-out rows, best or not.
+    ``scores`` are errors on test rows of what ships: of classes the share that is wrong, of numbers the root of the
+    mean square beside the standard deviation. ``searched`` are the losses of the search on held-out rows, best or not,
+    and ``sizes`` the parameters that were trained in it.
     """
 
     data: str
     contestant: str
     scores: tuple[float, ...]
     searched: tuple[float, ...]
+    sizes: tuple[int, ...]
     rate: float
     trained_parameters: int
     parameters: int
     seconds: float  # of one training
     microseconds: float  # of one row
-    lossless: bool | None  # of what ships against what was trained; None where nothing is compressed
+    lossless: int | None  # trainings whose small network is the trained one; None where nothing is compressed
     changed: int | None  # test rows whose class is another, or whose number is further off than rounding explains
+
+    def is_of(self, settings: Settings) -> bool:
+        """Whether it can have come of such a run."""
+        counts = len(self.scores) == settings.seeds and len(self.searched) == len(self.sizes) == settings.trials
+        numbers = (*self.scores, *self.searched, self.rate, self.seconds, self.microseconds)
+        sizes = (*self.sizes, self.trained_parameters, self.parameters)
+        return counts and min(sizes) >= 0 and all(map(math.isfinite, numbers)) and min(self.scores) >= 0
 
 
 class Fitted(NamedTuple):
@@ -105,6 +116,8 @@ def table_of(data: DataSet, settings: Settings) -> Table:
     aside = round(settings.test * len(order))
     test, rest = order[:aside], order[aside:]
     mean, size = X[rest].mean(axis=0), X[rest].std(axis=0)
+    if data.alike:
+        size = np.full_like(size, float(np.sqrt((size**2).mean())))
     X = (X - mean) / np.where(size > 0, size, 1.0)
     if data.classes is None:
         y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
@@ -120,23 +133,26 @@ def compete(data_name: str, contestant: str, settings: Settings) -> Entry:
     draws = [Knobs(*rng.uniform(size=4)) for _ in range(settings.trials)]  # the same for everybody
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a rate that diverges is a trial that is lost
-        searched = [_fit(who, data, table, knobs, settings, seed=0).loss for knobs in draws]
-        best = draws[int(np.argmin(searched))]
+        searched = [_fit(who, data, table, knobs, settings, seed=0) for knobs in draws]
+        losses = [f.loss for f in searched]
+        best = draws[int(np.argmin(losses))]
         found = [_fit(who, data, table, best, settings, seed=1 + k) for k in range(settings.seeds)]
-    scores = tuple(error(f.predict(table.x_test), table) for f in found)
-    lossless, changed, parameters = None, None, found[0].parameters
-    if isinstance(who, Network) and who.radial and found[0].net is not None:
-        lossless, changed, parameters = shipped(found[0].net, table)
+    lossless, changed, small = None, None, found
+    if isinstance(who, Network) and who.radial:
+        outcomes = [shipped(f, f.net, table) for f in found if f.net is not None]
+        small = [outcome.fitted for outcome in outcomes]
+        lossless, changed = sum(o.lossless for o in outcomes), sum(o.changed for o in outcomes)
     return Entry(
         data=data_name,
         contestant=contestant,
-        scores=scores,
-        searched=tuple(searched),
+        scores=tuple(error(f.predict(table.x_test), table) for f in small),
+        searched=tuple(losses),
+        sizes=tuple(f.parameters for f in searched),
         rate=best.settings()[0],
         trained_parameters=found[0].parameters,
-        parameters=parameters,
+        parameters=small[0].parameters,
         seconds=statistics.median(f.seconds for f in found),
-        microseconds=_microseconds(found[0].predict, table.x_test[:1], settings.calls),
+        microseconds=_microseconds(small[0].predict, table.x_test[:1], settings.calls),
         lossless=lossless,
         changed=changed,
     )
@@ -150,20 +166,29 @@ def error(outputs: Array, table: Table) -> float:
     return float(np.sqrt(misses.mean()))
 
 
-def shipped(net: nn.Sequential, table: Table) -> tuple[bool, int, int]:
-    """Whether the small network is the trained one, on how many test rows it says something else, and its size."""
+class Shipped(NamedTuple):
+    """What ships of a trained network, whether it is that network, and on how many test rows it says something else."""
+
+    fitted: Fitted
+    lossless: bool
+    changed: int
+
+
+def shipped(trained: Fitted, net: nn.Sequential, table: Table) -> Shipped:
+    """The network that a trained one is compressed to; the trained one where that is refused."""
     x = torch.from_numpy(table.x_test).float()
     try:
-        c = compress(net, x[:256])
+        c = compress(net, torch.from_numpy(table.x[:256]).float())
     except RadNetError:
-        return False, len(x), _count(net)
+        return Shipped(trained, False, len(x))
     with torch.no_grad():
         before, after = net(x), c.network(x)
     if table.classes is not None:
         changed = int((before.argmax(dim=1) != after.argmax(dim=1)).sum())
     else:
-        changed = int(((before - after).abs() > 1e-4 * before.abs().max()).any(dim=1).sum())
-    return c.certificate.lossless, changed, _count(c.network)
+        changed = int(((before - after).abs() > ROUNDING * before.abs().amax(dim=0)).any(dim=1).sum())
+    small = trained._replace(predict=_predictor(c.network), parameters=_count(c.network), net=c.network)
+    return Shipped(small, c.certificate.lossless, changed)
 
 
 # --- training
@@ -211,14 +236,17 @@ def _fit_network(
     trained = train(net, rows, held_out, loss, plan, generator)
     seconds = time.perf_counter() - start
     net.eval()
+    loss_held_out = trained.score if math.isfinite(trained.score) else LOST
+    return Fitted(_predictor(net), loss_held_out, _count(net), seconds, net)
 
+
+def _predictor(net: nn.Module) -> Callable[[Array], Array]:
     def predict(x: Array) -> Array:
         with torch.no_grad():
             found: Array = net(torch.from_numpy(x).float()).numpy()
         return found
 
-    loss_held_out = trained.score if math.isfinite(trained.score) else LOST
-    return Fitted(predict, loss_held_out, _count(net), seconds, net)
+    return predict
 
 
 def _rows(pair: Pair) -> Rows:

@@ -34,6 +34,9 @@ class DataSet:
         Whether it was set aside: nothing was chosen by looking at it.
     classes : int or None
         How many there are, if the targets are classes.
+    alike : bool
+        Whether all columns are of one kind, as pixels are: then they are scaled by one number, and those that hardly
+        ever change stay small.
     """
 
     name: str
@@ -43,6 +46,7 @@ class DataSet:
     parameters: int
     aside: bool
     classes: int | None = None
+    alike: bool = False
 
     @property
     def seed(self) -> int:

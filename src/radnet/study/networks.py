@@ -66,6 +66,7 @@ class Network:
     about: str
     build: Build
     radial: bool = False  # whether it is compressed before it ships
+    ranked: bool = True  # not for what is another training of a contestant
 
 
 def widest(count: Callable[[int], int], most: int) -> int:
@@ -154,7 +155,8 @@ def fourier(task: Task, knobs: Knobs, generator: torch.Generator) -> nn.Sequenti
         return task.inputs * math.ceil(k / 2) + dense((2 * math.ceil(k / 2), *[k] * depth, task.outputs))
 
     k = widest(count, task.parameters)
-    features = Waves(task.inputs, math.ceil(k / 2), knobs.between(0.1, 10.0), generator)
+    frequency = knobs.between(0.2, 20.0) / math.sqrt(task.inputs)  # of a column; what is drawn is that of a row
+    features = Waves(task.inputs, math.ceil(k / 2), frequency, generator)
     wide = Task(2 * math.ceil(k / 2), task.outputs, task.parameters - features.B.numel(), task.rows)
     return nn.Sequential(features, *pointwise(nn.ReLU, wide, knobs, generator))
 
@@ -200,35 +202,41 @@ def radial(task: Task, knobs: Knobs, generator: torch.Generator, *, wide: bool) 
     return BlockRadialMLP(task.inputs, hidden, task.outputs, profile="squash", generator=generator)
 
 
-def _shifted(task: Task, k: int, depth: int) -> int:
-    return dense((task.inputs, *[SIZE * k] * depth, task.outputs)) + k * depth
+def _shifted(task: Task, layers: Sequence[int]) -> int:
+    """Weights, biases and shifts of hidden layers with so many blocks."""
+    return dense((task.inputs, *(SIZE * k for k in layers), task.outputs)) + sum(layers)
+
+
+def _streamed(task: Task, layers: Sequence[int]) -> int:
+    """The same in a residual stream as wide as the first layer, with a norm before each."""
+    n = SIZE * layers[0]
+    within = sum(n + dense((n, SIZE * k, n)) + k for k in layers)
+    return dense((task.inputs, n)) + within + dense((n, task.outputs))
+
+
+def _filled(task: Task, depth: int, count: Callable[[Task, Sequence[int]], int]) -> list[tuple[int, int]]:
+    """Hidden layers with as many blocks as may ship: all alike, and then the last one wider."""
+    k = widest(lambda k: count(task, [k] * depth), task.parameters)
+    last = widest(lambda j: count(task, [*[k] * (depth - 1), j]), task.parameters) if depth > 1 else k
+    return [*[(k, SIZE)] * (depth - 1), (last, SIZE)]
 
 
 def blocks(task: Task, knobs: Knobs, generator: torch.Generator) -> nn.Sequential:
     """`BlockRadialMLP` as it comes: blocks of 3, sin(r - t), a trainable shift for each."""
-    depth = knobs.hidden_layers(1, 2)
-    k = widest(lambda k: _shifted(task, k, depth), task.parameters)
-    return BlockRadialMLP(task.inputs, [(k, SIZE)] * depth, task.outputs, generator=generator)
+    hidden = _filled(task, knobs.hidden_layers(1, 2), _shifted)
+    return BlockRadialMLP(task.inputs, hidden, task.outputs, generator=generator)
 
 
 def stream(task: Task, knobs: Knobs, generator: torch.Generator) -> nn.Sequential:
     """The same blocks in a residual stream with norms."""
-    depth = knobs.hidden_layers(1, 2)
-
-    def count(k: int) -> int:
-        n = SIZE * k
-        return dense((task.inputs, n)) + depth * (n + dense((n, n, n)) + k) + dense((n, task.outputs))
-
-    k = widest(count, task.parameters)
-    return BlockRadialMLP(task.inputs, [(k, SIZE)] * depth, task.outputs, residual=True, generator=generator)
+    hidden = _filled(task, knobs.hidden_layers(1, 2), _streamed)
+    return BlockRadialMLP(task.inputs, hidden, task.outputs, residual=True, generator=generator)
 
 
 def waves(task: Task, knobs: Knobs, generator: torch.Generator) -> nn.Sequential:
     """`CoordinateNet`: the same blocks, the first layer of which begins as waves."""
-    depth = knobs.hidden_layers(1, 2)
-    k = widest(lambda k: _shifted(task, k, depth), task.parameters)
-    frequency = knobs.between(0.3, 30.0)
-    hidden = [(k, SIZE)] * depth
+    frequency = knobs.between(0.5, 50.0) / math.sqrt(task.inputs)
+    hidden = _filled(task, knobs.hidden_layers(1, 2), _shifted)
     return CoordinateNet(task.inputs, task.outputs, hidden, frequency=frequency, generator=generator)
 
 
@@ -239,7 +247,7 @@ NETWORKS = (
     Network("Fourier", "random Fourier features and a ReLU network", fourier),
     Network("RBF", "Gaussians around rows", rbf),
     Network("radial", "one norm a layer, trained as it ships", partial(radial, wide=False), radial=True),
-    Network("radial, wide", "the same trained 8 times as wide", partial(radial, wide=True), radial=True),
+    Network("radial, wide", "the same trained 8 times as wide", partial(radial, wide=True), radial=True, ranked=False),
     Network("blocks", "BlockRadialMLP as it comes", blocks, radial=True),
     Network("blocks, residual", "BlockRadialMLP in a residual stream", stream, radial=True),
     Network("blocks, waves", "CoordinateNet", waves, radial=True),

@@ -14,6 +14,10 @@ from .dataset import Array
 
 #: how sure a difference of ranks has to be
 LEVEL = 0.05
+#: a loss so small is as good as none
+TINY = 1e-12
+#: so many it takes to call a difference clear
+SEEDS = 3
 Scores = Mapping[str, Mapping[str, Sequence[float]]]  # by data set and contestant, one for each seed
 
 
@@ -60,7 +64,8 @@ def ranks(scores: Scores, names: Sequence[str]) -> Ranks:
     table = np.array([[statistics.fmean(row[name]) for name in names] for row in scores.values()])
     by_data = rankdata(table, axis=1)
     n, k = table.shape
-    p = float(friedmanchisquare(*table.T).pvalue) if n > 1 and k > 2 else math.nan
+    differ = n > 1 and k > 2 and bool((table != table[:, :1]).any())
+    p = float(friedmanchisquare(*table.T).pvalue) if differ else math.nan
     q = float(studentized_range.ppf(1 - LEVEL, k, math.inf)) / math.sqrt(2) if k > 1 else math.nan
     return Ranks(tuple(names), by_data, p, q * math.sqrt(k * (k + 1) / (6 * n)))
 
@@ -74,43 +79,45 @@ class Beside(NamedTuple):
 
 
 def beside(scores: Scores, name: str, other: str) -> Beside:
-    """Clearly better is a contestant whose worst seed is better than the best one of the other.
+    """Clearly better is a contestant whose worst seed is better than the best one of the other, of three and more.
 
-    >>> beside({"a": {"x": [1.0, 2.0], "y": [3.0, 4.0]}, "b": {"x": [1.0, 5.0], "y": [3.0, 4.0]}}, "x", "y")
+    Two contestants that are alike look so, one way or the other, in one case of ten.
+
+    >>> beside({"a": {"x": [1.0, 2.0, 2.0], "y": [3.0, 4.0, 4.0]}, "b": {"x": [1.0], "y": [3.0]}}, "x", "y")
     Beside(wins=1, ties=1, losses=0)
     """
-    wins = sum(max(row[name]) < min(row[other]) for row in scores.values())
-    losses = sum(max(row[other]) < min(row[name]) for row in scores.values())
+    judged = [row for row in scores.values() if min(len(row[name]), len(row[other])) >= SEEDS]
+    wins = sum(max(row[name]) < min(row[other]) for row in judged)
+    losses = sum(max(row[other]) < min(row[name]) for row in judged)
     return Beside(wins, len(scores) - wins - losses, losses)
 
 
 class Width(NamedTuple):
     """What training wide does, with the same draws of the search, the same steps and the same sizes that ship."""
 
-    data: int  # data sets on which the wide network is wider
-    better: float  # share of the draws in which it has the smaller loss on held-out rows
+    draws: int  # in which the wide network is wider
+    data: int  # sets that these are of
+    better: float  # share of them in which it has the smaller loss on held-out rows
     ratio: float  # its loss beside the other's, in the median draw
-    best: float  # the same for the best draw of each
-    lost: float  # median loss beside the best draw's, for the network that is trained as it ships
-    lost_wide: float  # and for the wide one
+    by_data: dict[str, float]  # the same for each data set
 
 
 def width(entries: Sequence[Entry], name: str = "radial", wide: str = "radial, wide") -> Width | None:
-    """Draw by draw; None if no network was wider."""
+    """Draw by draw, those in which both are the same network left out; None if there is no other."""
     by = {(e.data, e.contestant): e for e in entries}
-    pairs = [
-        (by[data, name], by[data, wide])
-        for data in dict.fromkeys(e.data for e in entries)
-        if by[data, wide].trained_parameters > by[data, name].trained_parameters
-    ]
-    if not pairs:
+    ratios: dict[str, list[float]] = {}
+    for data in dict.fromkeys(e.data for e in entries):
+        one, other = by[data, name], by[data, wide]
+        for a, b, n, m in zip(one.searched, other.searched, one.sizes, other.sizes, strict=True):
+            if m > n:
+                ratios.setdefault(data, []).append((b + TINY) / (a + TINY))
+    found = [r for some in ratios.values() for r in some]
+    if not found:
         return None
-    ratios = [b / a for one, other in pairs for a, b in zip(one.searched, other.searched, strict=True)]
     return Width(
-        len(pairs),
-        sum(r < 1 for r in ratios) / len(ratios),
-        statistics.median(ratios),
-        statistics.median(min(b.searched) / min(a.searched) for a, b in pairs),
-        statistics.median(statistics.median(a.searched) / min(a.searched) for a, _ in pairs),
-        statistics.median(statistics.median(b.searched) / min(b.searched) for _, b in pairs),
+        len(found),
+        len(ratios),
+        sum(r < 1 for r in found) / len(found),
+        statistics.median(found),
+        {data: statistics.median(some) for data, some in ratios.items()},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..experiments.plain import as_plain
 from ..plots.backend import canvas
+from ..wording import counted
 from ..writing import write_atomically
 from .contest import CONTESTANTS, Entry, Settings
 from .data import named
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 #: whose place is asked for, and beside whom
 OURS, RIVAL = "blocks", "GELU"
+RANKED = [network.name for network in NETWORKS if network.ranked]
 HALVES = {True: "set aside", False: "looked at"}
 
 
@@ -40,8 +43,8 @@ def summary(entries: Sequence[Entry], settings: Settings) -> dict[str, object]:
             "data": sorted(scores),
             "mean_ranks": found.mean,
             "median_ranks": found.median,
-            "friedman_p": found.p if len(scores) > 1 else None,
-            "critical_difference": found.difference,
+            "friedman_p": None if math.isnan(found.p) else found.p,
+            "critical_difference": None if math.isnan(found.p) else found.difference,
             OURS: {other: beside(scores, OURS, other)._asdict() for other in CONTESTANTS if other != OURS},
             "width": None if wide is None else wide._asdict(),
             "holds": verdict(part),
@@ -70,14 +73,14 @@ def text(entries: Sequence[Entry], settings: Settings) -> str:
 
 
 def _ranks(part: Sequence[Entry]) -> Ranks:
-    return ranks(scores_of(part), [network.name for network in NETWORKS])
+    return ranks(scores_of(part), RANKED)
 
 
 def _said_of_settings(s: Settings) -> str:
     return (
         f"{s.trials} trials of a random search on {100 * s.held_out:.0f} % of the rows that are not test rows, the "
-        f"same draws for everybody; the winner from {s.seeds} seeds; {s.steps:,} steps of AdamW in batches of "
-        f"{s.batch}, a cosine schedule, the weights that are best on held-out rows; {100 * s.test:.0f} % of the rows "
+        f"same draws for everybody; the winner from {counted(s.seeds, 'seed')}; {s.steps:,} steps of AdamW in batches "
+        f"of {s.batch}, a cosine schedule, the weights that are best on held-out rows; {100 * s.test:.0f} % of the rows "
         "for the verdict."
     )
 
@@ -88,11 +91,15 @@ def _standing(part: Sequence[Entry]) -> list[str]:
     median = found.median[OURS], found.median[RIVAL]
     word = "better than" if median[0] < median[1] else "as good as" if median[0] == median[1] else "behind"
     lines = [
-        f"On {len(scores)} data set{'s' * (len(scores) > 1)} blocks are {word} GELU networks of the same shipped size "
+        f"On {counted(len(scores), 'data set')} blocks are {word} GELU networks of the same shipped size "
         "by the median rank: "
-        f"{median[0]:g} against {median[1]:g} of {len(NETWORKS)}. Mean ranks that are less than {found.difference:.1f} "
-        "apart do not differ by more than chance explains"
-        + (f" (Friedman's p: {found.p:.2g})." if len(scores) > 1 else "."),
+        f"{median[0]:g} against {median[1]:g} of {len(RANKED)}."
+        + (
+            ""
+            if math.isnan(found.p)
+            else f" Mean ranks that are less than {found.difference:.1f} apart do not differ by more than chance "
+            f"explains (Friedman's p: {found.p:.2g})."
+        ),
         "",
         "| contestant | median rank | mean rank | blocks win, tie, lose | parameters | training, s | one row, µs |",
         "|---|---|---|---|---|---|---|",
@@ -128,20 +135,21 @@ def _on_width(part: Sequence[Entry]) -> list[str]:
     found = width(part)
     if found is None:
         return []
+    ordered = sorted(found.by_data.items(), key=lambda item: item[1])
+    by_data = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ordered)
     return [
-        f"**Training wide.** On {found.data} data sets one norm a layer can be trained {WIDER} times as wide as it "
-        f"ships. With the same draw of rate, decay and depth the wide network has the smaller loss on held-out rows in "
-        f"{100 * found.better:.0f} % of the draws, in the median draw {found.ratio:.2f} of the other's; best draw "
-        f"against best draw {found.best:.2f}. A draw in the middle loses a factor {found.lost_wide:.1f} against the "
-        f"best when trained wide, {found.lost:.1f} when trained as it ships."
+        f"**Training wide.** In {counted(found.draws, 'draw')} on {counted(found.data, 'data set')} one norm a layer "
+        f"was trained {WIDER} times as wide as it ships. With the same rate, decay and depth the wide network has the "
+        f"smaller loss on held-out rows in {100 * found.better:.0f} % of them, in the median {found.ratio:.2f} of the "
+        f"other's. The median for each data set: {by_data}."
     ]
 
 
 def _lossless(entries: Sequence[Entry]) -> dict[str, int]:
     own = [e for e in entries if e.lossless is not None]
     return {
-        "compressed": len(own),
-        "lossless": sum(bool(e.lossless) for e in own),
+        "compressed": sum(len(e.scores) for e in own),
+        "lossless": sum(e.lossless or 0 for e in own),
         "smaller": sum(e.parameters < e.trained_parameters for e in own),
         "changed": sum(e.changed or 0 for e in own),
     }
@@ -150,8 +158,9 @@ def _lossless(entries: Sequence[Entry]) -> dict[str, int]:
 def _said_of_lossless(entries: Sequence[Entry]) -> str:
     found = _lossless(entries)
     return (
-        f"Every radial network is compressed before it ships: {found['lossless']} of {found['compressed']} are "
-        f"lossless, {found['smaller']} became smaller, {found['changed']} predictions on test rows changed."
+        f"Every radial network is compressed before it ships, on rows it was trained on: {found['lossless']} of "
+        f"{found['compressed']} are lossless, those of {found['smaller']} of the contests became smaller, "
+        f"{counted(found['changed'], 'prediction')} on test rows changed. Errors and times are of what ships."
     )
 
 

@@ -19,7 +19,7 @@ from .contest import CONTESTANTS, Entry, Settings, compete
 from .data import DATA, named
 from .dataset import DataSet
 
-VERSION = 1
+VERSION = 2
 #: what else may lie in the folder of a study
 OURS = ("study.json", "entries", "summary.json", "study.md", "ranks-set-aside.svg", "ranks-looked-at.svg")
 #: data sets that take longest, which come first
@@ -45,7 +45,9 @@ class Job(NamedTuple):
 def chosen(half: str, names: Sequence[str] = ()) -> list[DataSet]:
     """The data sets of a half ("first", "aside" or "both"), or those that are named."""
     if names:
-        return [named(name) for name in names]
+        if half != "both":
+            raise InvalidValue(f"half={half!r} and data sets by name: give one of them")
+        return [named(name) for name in dict.fromkeys(names)]
     if half not in ("first", "aside", "both"):
         raise InvalidValue(f"half={half!r}: expected first, aside or both")
     return [data for data in DATA if half == "both" or data.aside == (half == "aside")]
@@ -71,7 +73,7 @@ def run(
     with locked(folder):
         _open(folder, settings, force=force)
         wanted = [Job(d.name, name) for d in data for name in CONTESTANTS]
-        missing = [job for job in _slow_first(wanted) if _kept(folder, job) is None]
+        missing = [job for job in _slow_first(wanted) if _kept(folder, job, settings) is None]
         done = len(wanted) - len(missing)
         tell(done, len(wanted))
         run_trials(
@@ -80,13 +82,13 @@ def run(
             jobs=jobs,
             tell=lambda count: tell(done + count, len(wanted)),
         )
-        return list(entries(folder, wanted))
+        return list(entries(folder, wanted, settings))
 
 
-def entries(folder: Path, wanted: Sequence[Job]) -> Iterator[Entry]:
+def entries(folder: Path, wanted: Sequence[Job], settings: Settings) -> Iterator[Entry]:
     """What is kept of these jobs."""
     for job in wanted:
-        found = _kept(folder, job)
+        found = _kept(folder, job, settings)
         if found is None:
             raise InvalidValue(f"{folder / 'entries' / job.file} is missing or damaged; the same command makes it anew")
         yield found
@@ -101,12 +103,12 @@ def _slow_first(jobs: Sequence[Job]) -> list[Job]:
     return sorted(jobs, key=lambda job: SLOW.index(job.data) if job.data in SLOW else len(SLOW))
 
 
-def _kept(folder: Path, job: Job) -> Entry | None:
+def _kept(folder: Path, job: Job, settings: Settings) -> Entry | None:
     try:
         found = from_plain(Entry, _parsed(folder / "entries" / job.file))
     except (OSError, ValueError, TypeError):
         return None
-    return found if (found.data, found.contestant) == job else None
+    return found if (found.data, found.contestant) == job and found.is_of(settings) else None
 
 
 def _parsed(path: Path) -> Json:
@@ -118,21 +120,46 @@ def _parsed(path: Path) -> Json:
 
 def _open(folder: Path, settings: Settings, *, force: bool) -> None:
     """Begin the study of a folder, or take it up."""
-    foreign = sorted(p.name for p in folder.iterdir() if p.name not in OURS and not p.name.startswith("."))
+    path, kept = folder / "study.json", folder / "entries"
+    foreign = _foreign(folder)
     if foreign:
         raise InvalidValue(f"{folder} holds {foreign[0]}, which is not of a study; give another folder with --out")
     said: dict[str, Json] = {"version": VERSION, "settings": as_plain(settings), "environment": {**environment()}}
-    path = folder / "study.json"
     if force:
-        for old in (folder / "entries").glob("*--*.json"):
-            old.unlink()
-    elif path.exists() or (folder / "entries").exists():
-        found = _parsed(path) if path.exists() else None
+        for old in (*OURS[2:], *(f"entries/{job.file}" for job in _all_jobs())):
+            (folder / old).unlink(missing_ok=True)
+    elif path.exists():
+        try:
+            found = _parsed(path)
+        except (OSError, ValueError) as error:
+            raise InvalidValue(f"{path} cannot be read ({error}); --force starts anew") from error
         if not isinstance(found, dict) or found.get("version") != VERSION:
             version = found.get("version") if isinstance(found, dict) else None
             raise InvalidValue(f"{path} has version {version}, this radnet reads {VERSION}; --force starts anew")
         for part in ("settings", "environment"):
             if found.get(part) != said[part]:
                 raise InvalidValue(f"{folder} has a study with other {part}; give another --out, or --force")
-    (folder / "entries").mkdir(exist_ok=True)
     write_atomically(path, (json.dumps(said, indent=1) + "\n").encode())
+    kept.mkdir(exist_ok=True)
+
+
+def _all_jobs() -> list[Job]:
+    return [Job(d.name, name) for d in DATA for name in CONTESTANTS]
+
+
+def _foreign(folder: Path) -> list[str]:
+    """What is in a folder and not of a study, in which everything is a file but ``entries``."""
+    visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    if not visible:
+        return []
+    kept, files = folder / "entries", {job.file for job in _all_jobs()}
+    wrong = [path.name for path in visible if path.name not in OURS or path.is_symlink()]
+    wrong += [path.name for path in visible if path.name != "entries" and not path.is_file()]
+    if kept.exists() and not kept.is_dir():
+        wrong.append("entries")
+    elif kept.is_dir() and not kept.is_symlink():
+        inside = [path for path in kept.iterdir() if not path.name.startswith(".")]
+        wrong += [f"entries/{path.name}" for path in sorted(inside) if path.name not in files or not path.is_file()]
+    if not wrong and not (folder / "study.json").exists():
+        wrong = [path.name for path in visible]
+    return wrong

