@@ -21,7 +21,7 @@ def inline(svg: str, name: str, alt: str) -> str:
     >>> inline('<?xml?><svg id="a"><use href="#a" style="stroke: #000000"/></svg>', "one", "A line & more")
     '<svg role="img" aria-label="A line &amp; more" id="one-a"><use href="#one-a" style="stroke: currentColor"/></svg>'
     """
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
+    svg = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>\*\{.*?</style>", "", svg[svg.index("<svg") :], flags=re.S)
     svg = _WHITE.sub("fill: none; stroke: none", _BLACK.sub("currentColor", svg))
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'href="#', f'href="#{name}-', svg).replace("url(#", f"url(#{name}-")

@@ -20,6 +20,7 @@ import looks
 import radnet
 from damage import changed
 from places import ROOT
+from radnet.experiments.collection import find
 from radnet.experiments.plain import as_plain
 from radnet.experiments.reporting import page, results, schemas
 from radnet.experiments.reporting.errata import ERRATA
@@ -408,6 +409,61 @@ def test_the_wide_network_and_the_small_one_can_be_shown_in_turns(window):
     window.run("document.getElementById('learn-other').click()")
     assert read(window, "learn-other") == "Show the small one"
     assert window.run(shown) == small
+
+
+@needs_chromium
+def test_training_goes_on_where_it_was_in_one_loop(window):
+    window.run(PICK, "ring")
+    window.run("radial.trainFor(600)")
+    right = int(re.search(r"After 600 steps (\d+)", read(window, "learn-out"))[1])
+    window.run(
+        """
+        const button = document.getElementById("learn-train");
+        for (let k = 0; k < 3; k++) button.click();  // started, stopped and started within a frame
+        return new Promise((done) => {
+          let frames = 0;
+          const count = () => {
+            frames += 1;
+            if (frames < 5) return requestAnimationFrame(count);
+            button.click();
+            done(frames);
+          };
+          requestAnimationFrame(count);
+        });
+        """
+    )
+    steps, now = map(int, re.search(r"After (\d+) steps (\d+)", read(window, "learn-out")).groups())
+    assert 600 < steps <= 600 + 4 * 6
+    assert now >= right - 12
+
+
+@needs_chromium
+def test_sliders_go_on_from_the_last_widths_that_were_some(window):
+    put(window, "widths", "1, 8, 16, 1")
+    put(window, "widths", "1, 8, x")
+    assert window.run("return document.getElementById('funnel').classList.contains('dim')")
+    put(window, "slider-0", 5)
+    assert window.run("return document.getElementById('widths').value") == "1, 32, 16, 1"
+    put(window, "widths", ", ".join(["2"] * 500))
+    assert "too many to be drawn" in read(window, "widths-out")
+
+
+@pytest.mark.parametrize(
+    ("full", "reduced", "word", "holds"),
+    [(10.0, 1.0, "10 times faster", True), (1.0, 2.0, "2 times slower", False), (3.0, 2.0, "1.5 times faster", True)],
+)
+def test_slower_is_not_called_faster(full, reduced, word, holds, small_report):
+    outcomes = results.read(small_report).of(3).outcomes()
+    trial = outcomes["script"].trials[0]
+    timed = replace(
+        trial,
+        full=replace(trial.full, seconds=full, reached=True),
+        reduced=replace(trial.reduced, seconds=reduced, reached=True),
+    )
+    missed = replace(timed, full=replace(timed.full, reached=False))
+    found = find(3).headline({**outcomes, "script": replace(outcomes["script"], trials=(timed, missed))})
+    assert (found.word, found.holds) == (word, holds)
+    assert "(1 of 2 trials arrived)" in found.said
 
 
 def test_without_scripts_there_are_results_and_no_empty_toys(text):

@@ -25,6 +25,7 @@ from ..errors import Diverged, InvalidValue
 from ..network import RadNet
 from ..plots.backend import canvas
 from ..training import mse
+from ..wording import counted
 from .basics import check_counts
 from .experiment import Drawing, Experiment, Headline, Line, Outcomes, Part, QuickLook, Row, Tell
 from .figure import Figure, number
@@ -226,13 +227,15 @@ def _arrived(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _headline(outcomes: Outcomes[Settings, Trial]) -> Headline:
-    both = _arrived(outcomes["script"].trials)
-    if not both:
+    settings, trials = outcomes["script"].settings, outcomes["script"].trials
+    both = _arrived(trials)
+    times_faster = ratio(both) if both else None
+    if times_faster is None:
         return Headline("Not reached", "No pair of networks reached the loss on the script's target.", False)
-    faster = statistics.mean(t.full.seconds / t.reduced.seconds for t in both)
-    rate = number(outcomes["script"].settings.rate)
-    said = f"To the same loss on the published script's target, at learning rate {rate}. Printed: 2.04."
-    return Headline(f"{number(float(f'{faster:.2g}'))} times faster", said, faster > 1)
+    word = f"{times_faster:.2g} times faster" if times_faster > 1 else f"{1 / times_faster:.2g} times slower"
+    missed = f" ({len(both)} of {counted(len(trials), 'trial')} arrived)" if len(both) < len(trials) else ""
+    said = f"To the same loss on the script's target{missed}, at learning rate {number(settings.rate)}. Printed: 2.04."
+    return Headline(word, said, times_faster > 1)
 
 
 def _findings(outcomes: Outcomes[Settings, Trial]) -> list[str]:

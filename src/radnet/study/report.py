@@ -77,11 +77,11 @@ def _ranks(part: Sequence[Entry]) -> Ranks:
 
 
 def _said_of_settings(s: Settings) -> str:
+    share = f"{100 * s.held_out:.0f} % of the rows that are not test rows"
     return (
-        f"{s.trials} trials of a random search on {100 * s.held_out:.0f} % of the rows that are not test rows, the "
-        f"same draws for everybody; the winner from {counted(s.seeds, 'seed')}; {s.steps:,} steps of AdamW in batches "
-        f"of {s.batch}, a cosine schedule, the weights that are best on held-out rows; {100 * s.test:.0f} % of the rows "
-        "for the verdict."
+        f"{s.trials} trials of a random search on {share}, the same draws for everybody; the winner from "
+        f"{counted(s.seeds, 'seed')}; {s.steps:,} steps of AdamW in batches of {s.batch}, a cosine schedule, the "
+        f"weights that are best on held-out rows; {100 * s.test:.0f} % of the rows for the verdict."
     )
 
 

@@ -139,7 +139,7 @@ def _headline(outcomes: Outcomes[Settings, Trial]) -> Headline:
     if acted == 0:
         said = "Step-ReLU never acts, so what is printed as a radial network is a linear one, to the last bit."
         return Headline("A linear network", said, False)
-    return Headline("A radial network", f"Step-ReLU acts on up to {acted:.0%} of the rows of a layer.", True)
+    return Headline("A radial network", f"Step-ReLU acts on up to {acted:.2%} of the rows of a layer.", True)
 
 
 def _what_the_step_does(trials: Sequence[Trial], better: str) -> str:

@@ -75,6 +75,7 @@ def as_svg(figure: Figure, name: str) -> str:
     text = text[text.index("<svg") :]
     start, end = text.index("<metadata>"), text.index("</metadata>") + len("</metadata>")
     text = (text[:start] + text[end:]).replace(_INK, "currentColor").strip()
+    text = re.sub(r"<style[^>]*>\*\{.*?</style>", "", text, flags=re.S)  # it would hold for the whole page
     used = set(
         re.findall(r"#([\w.-]+)", text)
     )  # other ids serve nobody, and would stand in a page once for each figure

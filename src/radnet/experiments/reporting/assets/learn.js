@@ -1,7 +1,7 @@
 // --- a wide network learns which points are orange, and is compressed on a click
 
 const WIDE = [2, 24, 24, 24, 1], GRID = 64, REACH = 1.2, POINTS = 240;
-const learn = { random: uniform(7), samples: [], net: null, memory: {}, shipped: null, wide: false, running: false, epochs: 0 };
+const learn = { random: uniform(7), samples: [], net: null, memory: {}, shipped: null, wide: false, running: 0, goal: 600, epochs: 0 };
 const cursor = { x: 0, y: 0, seen: false };
 const shapes = {
   ring: (x, y) => Math.abs(Math.hypot(x, y) - 0.7) < 0.25,
@@ -16,7 +16,7 @@ const canvas = byId("learn-canvas"), pen = canvas.getContext("2d");
 function startAnew() {
   learn.random = uniform(7);
   learn.net = makeNetwork(WIDE, learn.random);
-  Object.assign(learn, { memory: {}, shipped: null, running: false, epochs: 0, samples: [] });
+  Object.assign(learn, { memory: {}, shipped: null, running: 0, goal: 600, epochs: 0, samples: [] });
   const shape = shapes[byId("learn-shape").value];
   for (let k = 0; shape && k < POINTS; k++) {
     const x = REACH * (2 * learn.random() - 1), y = REACH * (2 * learn.random() - 1);
@@ -74,29 +74,39 @@ function trainFor(steps) {
   show(trained());
 }
 
-function frame() {
-  if (!learn.running) return;
-  trainFor(4);
-  if (learn.epochs >= 600) toggleTraining();
-  else requestAnimationFrame(frame);
-}
-
+// One loop at a time: what runs has a number, and stops when that is another.
+let loops = 0;
 function toggleTraining() {
   if (!learn.samples.length) {
     show("There is nothing to learn yet: draw points of both colours.");
     return;
   }
-  if (!learn.running && learn.epochs >= 600) learn.epochs = 0;
-  learn.running = !learn.running;
-  byId("learn-train").textContent = learn.running ? "Stop" : "Train on";
-  if (learn.running) requestAnimationFrame(frame);
+  if (learn.running) {
+    stopTraining();
+    return;
+  }
+  if (learn.epochs >= learn.goal) learn.goal = learn.epochs + 600;
+  const turn = ++loops;
+  learn.running = turn;
+  byId("learn-train").textContent = "Stop";
+  const frame = () => {
+    if (learn.running !== turn) return;
+    trainFor(4);
+    if (learn.epochs >= learn.goal) stopTraining();
+    else requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+}
+
+function stopTraining() {
+  learn.running = 0;
+  byId("learn-train").textContent = learn.epochs ? "Train on" : "Train";
 }
 
 function compressLearned() {
-  learn.running = false;
+  stopTraining();
   learn.wide = false;
   byId("learn-other").textContent = "Show the wide one";
-  byId("learn-train").textContent = learn.epochs ? "Train on" : "Train";
   const before = picture(learn.net);
   learn.shipped = compressNetwork(learn.net);
   const after = picture(learn.shipped);

@@ -30,6 +30,7 @@ function parseWidths(text) {
   const parts = text.trim().split(/\s*[,;]\s*|\s+/);
   const n = parts.map((part) => (/^\d+$/.test(part) ? Number(part) : NaN));
   if (n.length < 2) throw new Error("A network has at least two widths, for example 1, 8, 16, 8, 1.");
+  if (n.length > 100) throw new Error("More than a hundred widths are too many to be drawn.");
   const odd = parts.find((part, i) => !(n[i] >= 1 && n[i] <= 1e6));
   if (odd !== undefined) {
     throw new Error(`${odd === "" ? "Nothing" : odd} is not a width; a width is a whole number from 1 to a million.`);
@@ -69,7 +70,9 @@ function drawFunnel(before, after, share) {
 }
 
 // A slider for each hidden width; of more than eight there is the text alone.
+let shown = [];
 function showSliders(n) {
+  shown = n;
   const box = byId("sliders");
   const hidden = n.length - 2 > 8 ? [] : n.slice(1, -1);
   if (box.children.length !== hidden.length) {
@@ -78,7 +81,7 @@ function showSliders(n) {
       label.append(document.createElement("span"));
       Object.assign(slider, { type: "range", min: 0, max: 12, step: 0.25, id: `slider-${i}` });
       slider.addEventListener("input", () => {
-        const now = parseWidths(byId("widths").value);
+        const now = [...shown];
         now[i + 1] = Math.round(2 ** Number(slider.value));
         byId("widths").value = now.join(", ");
         showWidths(1);
@@ -106,7 +109,7 @@ function showWidths(share) {
     out.textContent =
       `(${n.join(", ")}) becomes (${r.join(", ")}): ` +
       `${before.toLocaleString("en")} parameters become ${after.toLocaleString("en")}, ` +
-      (before > after ? `${(before / after).toFixed(1)} times fewer.` : "nothing is to be taken away.");
+      (before > after ? `${(before / after).toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 })} times fewer.` : "nothing is to be taken away.");
   } catch (error) {
     out.textContent = error.message;
     byId("funnel").classList.add("dim");
