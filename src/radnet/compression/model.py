@@ -128,8 +128,11 @@ class ModelCompression(Generic[ModelT]):
             for count in (1, 256):
                 with suppress(Exception):  # not every model takes these rows beside its other arguments
                     rows.append(self._timed_row(count))
+        table = in_columns(rows, least=(28, 8, 10))
+        if parameters(self.original) == parameters(self.network):
+            table.append("nothing could be taken away; the last column says why")
         said = [] if self.bound is None else [f"  {self.bound}"]
-        return "\n".join([*in_columns(rows, least=(28, 8, 10)), "", str(self.certificate), *said])
+        return "\n".join([*table, "", str(self.certificate), *said])
 
     def _rows(self) -> list[Row]:
         rows = [("space", "before", "after", "why not smaller")]
