@@ -103,7 +103,7 @@ def export_c(
     """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w{0,40}", name, re.ASCII) or _TAKEN.fullmatch(name):
         raise InvalidValue(
-            f"name {name!r}: expected a name for a function of C that is free there: more than one letter, and none of C's"
+            f"name {name!r}: expected a name for a function of C that is free: more than one letter, and none of C's"
         )
     most = check_positive("max_bytes", max_bytes)
     plan = plan_of(model, dtype)
