@@ -127,7 +127,8 @@ def test_nobody_ships_more_than_is_allowed_and_everybody_uses_it():
             ships = radnet.compress(net, task.rows[:9]).network if network.name == "radial, wide" else net
             size = sum(p.numel() for p in ships.parameters())
             assert size <= d.parameters, (d.name, network.name)
-            assert size > 0.78 * d.parameters or network.name.startswith("radial"), (d.name, network.name, size)
+            least = {"blocks, residual": 0.69, "radial": 0, "radial, wide": 0}.get(network.name, 0.87)
+            assert size > least * d.parameters, (d.name, network.name, size)
 
 
 def test_what_is_judged_is_what_ships(monkeypatch):
