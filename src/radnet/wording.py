@@ -16,7 +16,7 @@ def times_fewer(before: int, after: int) -> str:
     """How much less there is now; nothing where there is not less.
 
     >>> times_fewer(305, 34), times_fewer(3_283_842, 126), times_fewer(67_139, 66_947), times_fewer(5, 5)
-    ('(9.0 times fewer)', '(26,062.2 times fewer)', '(0.3 % fewer)', '')
+    ('(9.0 times fewer)', '(26,062.2 times fewer)', '(0.29 % fewer)', '')
     """
     if not 0 < after < before:
         return ""
