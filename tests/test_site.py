@@ -160,6 +160,7 @@ def test_what_is_wrong_is_seen(tmp_path, window):
         "<!doctype html><html lang=en><title>x</title><body style='background:#fff'><p style='color:#999'>faint</p>"
         "<p style='width:40px;white-space:nowrap'>much too long</p><div style='width:2000px'>wide</div>"
         "<div class='math-wrapper' style='height:9px;overflow:hidden'>high<br>er</div>"
+        "<figure class=drawing><svg aria-label='a line'><g id=one-text_1><use href='#x' style='fill: #eee'/></g></svg>"
     )
     window.window(390, 900)
     window.open(page.as_uri())
@@ -167,5 +168,6 @@ def test_what_is_wrong_is_seen(tmp_path, window):
     assert any("the page is" in line for line in found)
     assert any("of P are cut" in line for line in found)
     assert any("below DIV are cut" in line for line in found)
-    (line,) = looks.faint(window)
-    assert line.startswith("2.85: P. faint")
+    text, letters = looks.faint(window)
+    assert text.startswith("2.85: P. faint")
+    assert letters == "1.16: letters of a line"

@@ -29,14 +29,21 @@ function behind(e) {
   return layers.reverse().reduce((below, top) => over(top, below), dark ? [0, 0, 0, 1] : [255, 255, 255, 1]);
 }
 const wrong = new Set();
+const check = (e, colour, said) => {
+  const background = behind(e), ink = over(rgba(colour), background);
+  const [a, b] = [light(ink), light(background)].sort((x, y) => y - x);
+  const ratio = (a + 0.05) / (b + 0.05);
+  if (ratio < least) wrong.add(`${ratio.toFixed(2)}: ${said}`);
+};
 const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
 while (walker.nextNode()) {
   const e = walker.currentNode.parentElement;
   if (!walker.currentNode.textContent.trim() || !e.checkVisibility({ opacityProperty: true, visibilityProperty: true })) continue;
   if (e.closest("svg, math, script, style, noscript, [aria-hidden=true]") || e.matches("[disabled], a.headerlink")) continue;
-  const background = behind(e), ink = over(rgba(getComputedStyle(e).color), background);
-  const [a, b] = [light(ink), light(background)].sort((x, y) => y - x);
-  const ratio = (a + 0.05) / (b + 0.05);
-  if (ratio < least) wrong.add(`${ratio.toFixed(2)}: ${e.tagName}.${e.className} ${walker.currentNode.textContent.trim().slice(0, 40)}`);
+  check(e, getComputedStyle(e).color, `${e.tagName}.${e.className} ${walker.currentNode.textContent.trim().slice(0, 40)}`);
+}
+// letters of drawings: text, or shapes in a group that is one
+for (const e of document.querySelectorAll("figure.drawing svg text, figure.drawing svg g[id*=text_] use")) {
+  check(e, getComputedStyle(e).fill, `letters of ${e.closest("svg").getAttribute("aria-label").slice(0, 40)}`);
 }
 return [...wrong];

@@ -110,7 +110,7 @@ def collapse(ax: Axes, a: Approximation, x: Tensor, layer: int) -> Axes:
     taken = (ball >= 0) & (ball < layer)
     free = x.detach()[torch.from_numpy(~taken)].double().numpy()
     c = a.cover.centres[np.unique(ball[taken])]
-    ax.plot(free[:, 0], free[:, 1], ".", color="0.5", ms=1)
+    ax.plot(free[:, 0], free[:, 1], ".", color="0.5", ms=1, rasterized=True)  # an SVG of so many would be large
     ax.plot(c[:, 0], c[:, 1], "o", color="C3", ms=3)
     ax.set_title(f"after {layer} layers")
     return ax

@@ -196,16 +196,16 @@ def _draw_ranks(axes: Axes, found: Ranks) -> None:
     axes.hlines(0, 1, k, color="0.5", linewidth=1)
     for tick in range(1, k + 1):
         axes.vlines(tick, 0, 0.15, color="0.5", linewidth=1)
-        axes.text(tick, 0.3, str(tick), ha="center", color="0.5", fontsize=8)
+        axes.text(tick, 0.3, str(tick), ha="center", fontsize=8)
     axes.hlines(1.6, 1, 1 + found.difference, color="0.5", linewidth=2)
-    axes.text(1 + found.difference / 2, 1.75, "what chance explains", ha="center", color="0.5", fontsize=8)
+    axes.text(1 + found.difference / 2, 1.75, "what chance explains", ha="center", fontsize=8)
     for i, (name, rank) in enumerate(ordered):
         left = i < half
         y, edge = -0.8 - (i if left else k - 1 - i), 0.6 if left else k + 0.4
         color = "C0" if name.startswith(("blocks", "radial")) else "0.5"
         axes.plot([rank, rank, edge], [0, y, y], color=color, linewidth=1)
         side = "left" if left else "right"
-        axes.text(edge, y + 0.05, f"{name} ({rank:.1f})", color=color, ha=side, va="bottom", fontsize=9)
+        axes.text(edge, y + 0.05, f"{name} ({rank:.1f})", ha=side, va="bottom", fontsize=9)
     for level, (low, high) in enumerate(joined([rank for _, rank in ordered], found.difference)):
         axes.hlines(-0.15 - 0.13 * level, low - 0.04, high + 0.04, color="0.35", linewidth=2.5)
     axes.set_axis_off()
