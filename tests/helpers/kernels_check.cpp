@@ -6,16 +6,16 @@
 #include <random>
 
 template <class T>
-struct Entries;
+struct Calls;
 template <>
-struct Entries<float> {
+struct Calls<float> {
     static constexpr auto forward = radnet_forward_float;
     static constexpr auto backward = radnet_backward_float;
     static constexpr auto chain = radnet_chain_float;
     static constexpr auto chain_back = radnet_chain_back_float;
 };
 template <>
-struct Entries<double> {
+struct Calls<double> {
     static constexpr auto forward = radnet_forward_double;
     static constexpr auto backward = radnet_backward_double;
     static constexpr auto chain = radnet_chain_double;
@@ -36,7 +36,7 @@ std::vector<T> drawn(Index count) {
 template <class T>
 int rescalings() {
     int ran = 0;
-    for (int kind = 0; kind < 5; ++kind)
+    for (int kind = 0; kind < 9; ++kind)
         for (Index outer : {1, 3, 40})
             for (Index n : {1, 2, 15, 16, 17, 1023, 1024, 1025, 2049})
                 for (Index inner : {1, 2, 511, 512, 513}) {
@@ -44,14 +44,18 @@ int rescalings() {
                     auto v = drawn<T>(outer * n * inner), gy = drawn<T>(outer * n * inner);
                     std::fill(v.begin(), v.begin() + (inner == 1 ? n : 0), T(0));  // a vector that is 0
                     std::vector<T> y(v.size()), r(outer * inner), gv(v.size()), gt(r.size());
-                    const int threads = 1 + ran % 3;
-                    const int norms = Entries<T>::forward(
-                        v.data(), y.data(), ran % 2 ? r.data() : nullptr, outer, n, inner, kind, 0.5, 0.25, threads);
+                    const auto shifts = drawn<T>(1 + ran % 5);  // in turns, one for each of so many vectors
+                    const T* turns = ran % 3 ? shifts.data() : nullptr;
+                    const int threads = 1 + ran % 3, blocks = int(shifts.size());
+                    const int norms = Calls<T>::forward(
+                        v.data(), y.data(), ran % 2 ? r.data() : nullptr, outer, n, inner, kind, 0.5, 0.25, turns, blocks,
+                        threads);
                     if (!norms) continue;  // a sum may be small by chance
-                    Entries<T>::forward(v.data(), y.data(), r.data(), outer, n, inner, kind, 0.5, 0.25, threads);
-                    Entries<T>::backward(
+                    Calls<T>::forward(
+                        v.data(), y.data(), r.data(), outer, n, inner, kind, 0.5, 0.25, turns, blocks, threads);
+                    Calls<T>::backward(
                         v.data(), r.data(), gy.data(), gv.data(), ran % 2 ? gt.data() : nullptr, outer, n, inner, kind,
-                        0.5, 0.25, threads);
+                        0.5, 0.25, turns, blocks, threads);
                     for (T x : gv)
                         if (!std::isfinite(x)) return -1;
                     ++ran;
@@ -62,7 +66,7 @@ int rescalings() {
 template <class T>
 int chains() {
     int ran = 0;
-    for (int kind = 0; kind < 5; ++kind)
+    for (int kind = 0; kind < 9; ++kind)
         for (Index rows : {1, 4, 5, 7, 8, 9, 15, 16, 17, 40})
             for (const auto& widths : std::vector<std::vector<Index>>{{1, 1}, {3, 4, 2}, {7, 16, 33, 5}, {2, 3, 4, 5, 6, 1}}) {
                 const int L = int(widths.size()) - 1;
@@ -82,12 +86,12 @@ int chains() {
                 const auto x = drawn<T>(rows * widths[0]), gy = drawn<T>(rows * widths[L]);
                 std::vector<T> y(gy.size()), gx(x.size()), g(gradients);
                 const int threads = 1 + ran % 3;
-                Entries<T>::chain(x.data(), y.data(), rows, L, given.data(), numbers.data(), threads);
-                Entries<T>::chain_back(
+                Calls<T>::chain(x.data(), y.data(), rows, L, given.data(), numbers.data(), threads);
+                Calls<T>::chain_back(
                     x.data(), gy.data(), ran % 2 ? gx.data() : nullptr, g.data(), nullptr, rows, L, given.data(),
                     numbers.data(), threads);
                 double loss = 0;
-                Entries<T>::chain_back(
+                Calls<T>::chain_back(
                     x.data(), gy.data(), nullptr, g.data(), &loss, rows, L, given.data(), numbers.data(), threads);
                 ++ran;
             }

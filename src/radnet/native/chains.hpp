@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lanes.hpp"
+#include "profiles.hpp"
 #include "rescaling.hpp"
 
 namespace {
@@ -61,7 +62,8 @@ INLINE void product(
 template <bool with_slope, class T>
 INLINE int tile_factors(const Lanes<T>& squares, const Lanes<T>* v, const Layer<T>& layer, Rescaling<T>& to) {
     const T* entries = reinterpret_cast<const T*>(v);
-    return factors<with_slope>(squares, TILE<T>, layer.profile, entries, layer.out, TILE<T>, 1, to);
+    const Lanes<T> t = Lanes<T>::all(layer.profile.t);
+    return factors<with_slope>(squares, TILE<T>, layer.profile, t, {entries, layer.out, TILE<T>, 1}, to);
 }
 
 // --- forward
@@ -296,8 +298,6 @@ INLINE int chain_back_range(
     const std::vector<Layer<T>>& layers, const Trail<T>& trail, const T* x, const T* given, Squares<T>* squares, T* gx,
     Index begin, Index end, Lanes<T>* kept, Lanes<T>* work, Lanes<T>* sums, double* totals) {
     const Index L = Index(layers.size()), in = layers[0].in, out = layers.back().out;
-    std::vector<T> at_zero;
-    for (const auto& layer : layers) at_zero.push_back(layer.profile.slope_at_zero());
     const Lanes<T>* outputs = kept + trail.layers.back().out;
     std::vector<Rescaling<T>> rescalings(layers.size());
     Lanes<T>*g = work, *next = work + trail.most;
@@ -317,7 +317,8 @@ INLINE int chain_back_range(
                 const Lanes<T>* z = kept + at.z;
                 Lanes<T> first, second, along;
                 gradient_factors<T>(
-                    lanewise_dot<T>(g, z, layer.out), rescalings[k], layer.out, at_zero[k], first, second, along);
+                    lanewise_dot<T>(g, z, layer.out), rescalings[k], layer.out, layer.profile,
+                    Lanes<T>::all(layer.profile.t), first, second, along);
                 sums[at.t] -= along;
                 for (Index o = 0; o < layer.out; ++o) g[o] = first * g[o] + second * z[o];
             }

@@ -13,6 +13,7 @@
 
 #include "chains.hpp"
 #include "lanes.hpp"
+#include "profiles.hpp"
 #include "rescaling.hpp"
 #include "threads.hpp"
 
@@ -21,7 +22,7 @@
 namespace {
 
 constexpr Index WIDE = 1 << 16;  // weights of a layer that threads share when there is one sample
-constexpr int ABI = 1;  // what radnet/native/library.py expects
+constexpr int ABI = 2;  // what radnet/native/library.py expects
 
 // --- for each instruction set
 
@@ -78,7 +79,7 @@ OVERLOAD(int, chain_range)
 OVERLOAD(void, layer_row)
 OVERLOAD(int, chain_back_range)
 
-// --- what is called from outside: v is (outer, n, inner) and contiguous
+// --- what is called from outside: v is (outer, n, inner) and contiguous; `blocks` shifts, if there are any, in turns
 
 template <class T>
 int forward(
@@ -96,7 +97,8 @@ int forward(
         for (Index k = begin; k < end && seen.worst != EXTRAORDINARY; ++k) {
             const Index o = k / tiles, j = k % tiles * WIDTH, at = o * n * inner + j;
             T* norms = r ? r + o * inner + j : nullptr;
-            seen.note(columns_forward(TYPE, v + at, y + at, norms, std::min(WIDTH, inner - j), n, inner, profile));
+            const Index count = std::min(WIDTH, inner - j);
+            seen.note(columns_forward(TYPE, v + at, y + at, norms, count, n, inner, profile.of(o)));
         }
     });
     return seen.worst;
@@ -119,7 +121,7 @@ void backward(
             const Index o = k / tiles, j = k % tiles * WIDTH, at = o * n * inner + j, norm = o * inner + j;
             columns_backward(
                 TYPE, v + at, r + norm, gy + at, gv + at, gt ? gt + norm : nullptr, std::min(WIDTH, inner - j), n, inner,
-                profile);
+                profile.of(o));
         }
     });
 }
@@ -212,13 +214,18 @@ EXPORT int radnet_abi() { return ABI; }
 
 #define ENTRIES(T, NAME)                                                                                             \
     EXPORT int radnet_forward_##NAME(                                                                                \
-        const T* v, T* y, T* r, Index outer, Index n, Index inner, int kind, double b, double t, int threads) {      \
-        return forward<T>(v, y, r, outer, n, inner, {kind, T(b), T(t)}, threads);                                    \
+        const T* v, T* y, T* r, Index outer, Index n, Index inner, int kind, double b, double t, const T* shifts,    \
+        Index blocks, int threads) {                                                                                 \
+        const auto turns = in_turns<T>(shifts, blocks);                                                              \
+        const Profile<T> profile{kind, T(b), T(t), shifts ? turns.data() : nullptr, blocks};                         \
+        return forward<T>(v, y, r, outer, n, inner, profile, threads);                                               \
     }                                                                                                                \
     EXPORT void radnet_backward_##NAME(                                                                              \
         const T* v, const T* r, const T* gy, T* gv, T* gt, Index outer, Index n, Index inner, int kind, double b,    \
-        double t, int threads) {                                                                                     \
-        backward<T>(v, r, gy, gv, gt, outer, n, inner, {kind, T(b), T(t)}, threads);                                 \
+        double t, const T* shifts, Index blocks, int threads) {                                                      \
+        const auto turns = in_turns<T>(shifts, blocks);                                                              \
+        const Profile<T> profile{kind, T(b), T(t), shifts ? turns.data() : nullptr, blocks};                         \
+        backward<T>(v, r, gy, gv, gt, outer, n, inner, profile, threads);                                            \
     }                                                                                                                \
     EXPORT int radnet_chain_##NAME(                                                                                  \
         const T* x, T* y, Index rows, int L, const Index* layers, const double* numbers, int threads) {              \

@@ -27,7 +27,7 @@ class Norms(IntEnum):
 
 
 class Formula(NamedTuple):
-    """A profile that the kernels know: its number in kernels.cpp, and the b of a shifted ReLU."""
+    """A profile that the kernels know: its number in profiles.hpp, and the b of a shifted ReLU."""
 
     kind: int
     b: float = 0.0
@@ -41,7 +41,7 @@ class Rescaled(NamedTuple):
     norms: Norms
 
 
-IDENTITY, STEP_RELU, SQUASH, SHIFTED_RELU, SIGMOID = range(5)
+IDENTITY, STEP_RELU, SQUASH, SHIFTED_RELU, SIGMOID, SIN, GAUSSIAN, TANH, SWISH = range(9)
 NOTHING = -1  # a layer without a rescaling
 #: below so many numbers a second thread costs more than it gives
 ALONE = 2**16
@@ -101,27 +101,69 @@ def threads_for(numbers: int) -> int:
     return 1 if numbers < ALONE else torch.get_num_threads()
 
 
-def _number(shift: Tensor | float | None) -> float | None:
-    """A shift as a number, if it is one and at hand."""
-    if isinstance(shift, Tensor):
-        return shift.item() if shift.numel() == 1 and shift.is_cpu and type(shift) in _ORDINARY else None
-    return shift or 0.0
+class _Shifts(NamedTuple):
+    """One shift for all vectors, or where those of vectors in turns begin, and how many there are."""
+
+    t: float = 0.0
+    source: int | None = None
+    blocks: int = 1
 
 
-def value(v: Tensor, formula: Formula, dim: int) -> Tensor | None:
-    """``h(|v|) v/|v|`` along an axis where nobody wants a gradient: the shortest way there is."""
+_NONE = _Shifts()
+
+
+def _shifts(shift: Tensor | float | None, v: Tensor, dim: int) -> _Shifts | None:
+    """Shifts as the kernels take them, if they are at hand: one for all, or one for each entry of the axis before."""
+    if shift is None:
+        return _NONE
+    if not isinstance(shift, Tensor):
+        return _Shifts(shift)
+    if type(shift) not in _ORDINARY or not shift.is_cpu:
+        return None
+    if shift.numel() == 1:
+        return _Shifts(shift.item())
+    beside_blocks = dim > 0 and shift.ndim == v.ndim - dim + 1 and shift.numel() == shift.shape[0] == v.shape[dim - 1]
+    return _in_turns(shift, v.dtype) if beside_blocks else None
+
+
+def _in_turns(shift: Tensor, dtype: torch.dtype) -> _Shifts | None:
+    """A shift for each block, if they lie one after the other."""
+    source = address(shift) if shift.dtype == dtype and lies_plainly(shift) else 0
+    return _Shifts(0.0, source, shift.numel()) if source else None
+
+
+def value(
+    v: Tensor, formula: Formula, dim: int, blocks: int | None = None, shift: Tensor | None = None
+) -> Tensor | None:
+    """``h(|v| - t) v/|v|`` along an axis, or in equal blocks of the last one, each with one shift or its own.
+
+    Where nobody wants a gradient: the shortest way there is.
+    """
     function = None if is_compiled(v) else _FORWARD.get(v.dtype)
     if function is None or not lies_plainly(v) or is_watched():
         return None
     source, shape = address(v), v.shape
     numbers = v.numel()
     n, (kind, b) = shape[dim], formula
+    last = dim == len(shape) - 1
+    if blocks is not None:
+        if not last or n % blocks:  # the axis is split elsewhere, or refused
+            return None
+        n //= blocks
     if not source or not numbers or n == 1:  # numbers are torch's business
         return None
-    inner = 1 if dim == len(shape) - 1 else math.prod(shape[dim + 1 :])
+    t = _NONE
+    if shift is not None:
+        found = _in_turns(shift, v.dtype) if blocks and shift.ndim == 1 else _shifts(shift, v, dim)
+        if found is None or found.blocks not in (1, blocks):
+            return None
+        t = found
+    inner = 1 if last else math.prod(shape[dim + 1 :])
     y = torch.empty_like(v)
-    threads = threads_for(numbers)
-    return y if function(source, y.data_ptr(), None, numbers // (n * inner), n, inner, kind, b, 0.0, threads) else None
+    norms = function(
+        source, y.data_ptr(), None, numbers // (n * inner), n, inner, kind, b, *t, threads_for(numbers)
+    )  # fmt: skip
+    return y if norms else None
 
 
 def forward(v: Tensor, formula: Formula, shift: Tensor | float | None, dim: int, *, keep: bool) -> Rescaled | None:
@@ -129,7 +171,7 @@ def forward(v: Tensor, formula: Formula, shift: Tensor | float | None, dim: int,
     function = _FORWARD.get(v.dtype)
     if function is None or not lies_plainly(v) or is_watched():
         return None
-    t, source, numbers = _number(shift), address(v), v.numel()
+    t, source, numbers = _shifts(shift, v, dim), address(v), v.numel()
     shape, n = v.shape, v.shape[dim]
     if t is None or not source or not numbers or n == 1:
         return None
@@ -137,7 +179,7 @@ def forward(v: Tensor, formula: Formula, shift: Tensor | float | None, dim: int,
     y = torch.empty_like(v)
     r = v.new_empty((*shape[:dim], 1, *shape[dim + 1 :])) if keep else None
     norms = function(
-        source, y.data_ptr(), None if r is None else r.data_ptr(), numbers // (n * inner), n, inner, *formula, t,
+        source, y.data_ptr(), None if r is None else r.data_ptr(), numbers // (n * inner), n, inner, *formula, *t,
         threads_for(numbers),
     )  # fmt: skip
     return Rescaled(y, r, Norms(norms)) if norms else None
@@ -153,13 +195,13 @@ def backward(
     if gy.dtype != v.dtype or gy.shape != v.shape or r.dtype != v.dtype or r.numel() * v.shape[dim] != v.numel():
         return None  # something has become another thing since the forward pass
     gy = gy.contiguous()
-    t, source, given, numbers = _number(shift), address(v), address(gy), v.numel()
+    t, source, given, numbers = _shifts(shift, v, dim), address(v), address(gy), v.numel()
     n, inner = v.shape[dim], math.prod(v.shape[dim + 1 :])
     if t is None or not source or not given or not numbers or n == 1 or not lies_plainly(gy):
         return None
     gv, along = torch.empty_like(v), torch.empty_like(r)
     function(
-        source, r.data_ptr(), given, gv.data_ptr(), along.data_ptr(), numbers // (n * inner), n, inner, *formula, t,
+        source, r.data_ptr(), given, gv.data_ptr(), along.data_ptr(), numbers // (n * inner), n, inner, *formula, *t,
         threads_for(numbers),
     )  # fmt: skip
     return gv, along

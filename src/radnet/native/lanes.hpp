@@ -1,4 +1,4 @@
-// Numbers side by side, as many as a register holds, and what all files share. Profiles of norms, in lanes.
+// Numbers side by side, as many as a register holds: arithmetic, exp, sin and cos; rows of a matrix to lanes and back.
 
 #pragma once
 
@@ -20,26 +20,27 @@ namespace {
 
 using Index = std::int64_t;
 
-// how the norms were: what every function says, see kernels.cpp
-enum Norms : int { EXTRAORDINARY = 0, ORDINARY = 1, SOME_ZERO = 2 };
-enum Kind : int { NOTHING = -1, IDENTITY = 0, STEP_RELU = 1, SQUASH = 2, SHIFTED_RELU = 3, SIGMOID = 4 };
-
-// what has to be known of a kind of numbers; `terms` of the series of exp are as good as its last bit
+// What has to be known of a kind of numbers. So many `terms` of the series of exp, and `turns` of those of sin and cos, are
+// as good as its last bit. pi/2 is in three parts, of which the first two times a whole number are exact up to arguments of
+// `turning`.
 template <class T>
 struct Number;
 template <>
 struct Number<float> {
     using Whole = std::int32_t;
     static constexpr float low = 0x1p-48f, high = 0x1p48f;  // ordinary norms, as rescaling.ordinary_range says
-    static constexpr int mantissa = 23, bias = 127, terms = 7;
-    static constexpr float rounds = 0x1.8p23f, ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f, far = 80;
+    static constexpr int mantissa = 23, bias = 127, terms = 7, turns = 5;
+    static constexpr float rounds = 0x1.8p23f, ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f, far = 80, gone = 105;
+    static constexpr float quarter[] = {0x1.92p0f, 0x1.fb4p-12f, 0x1.4442d2p-24f}, turning = 2048;
 };
 template <>
 struct Number<double> {
     using Whole = std::int64_t;
     static constexpr double low = 0x1p-384, high = 0x1p384;
-    static constexpr int mantissa = 52, bias = 1023, terms = 13;
-    static constexpr double rounds = 0x1.8p52, ln2_high = 0x1.62e42fefa38p-1, ln2_low = 0x1.ef35793c7673p-45, far = 600;
+    static constexpr int mantissa = 52, bias = 1023, terms = 13, turns = 8;
+    static constexpr double rounds = 0x1.8p52, ln2_high = 0x1.62e42fefa38p-1, ln2_low = 0x1.ef35793c7673p-45;
+    static constexpr double far = 600, gone = 746, turning = 0x1p19;
+    static constexpr double quarter[] = {0x1.921fb544p0, 0x1.0b4611a6p-34, 0x1.3198a2e037073p-69};
 };
 
 // --- lanes: two registers of 32 bytes, so that one is worked on while the other waits
@@ -149,6 +150,53 @@ INLINE Lanes<T> exponential(const Lanes<T>& x) {
     return series<T, 1>(r) * power;
 }
 
+// e^-|x|, for every x
+template <class T>
+INLINE Lanes<T> falling(const Lanes<T>& x) {
+    const Lanes<T> down = where(x < T(0), x, -x);
+    const Mask<T> far = down < -Number<T>::far;
+    Lanes<T> e = exponential(where(far, Lanes<T>::all(-Number<T>::far), down));
+    if (__builtin_expect(far.any(), 0)) {
+        const Mask<T> gone = down < -Number<T>::gone;  // there it is 0
+        e = where(gone, Lanes<T>::all(0), e);
+        if ((far & ~gone).any())
+            for (Index l = 0; l < TILE<T>; ++l)
+                if (far[l] && !gone[l]) e.set(l, std::exp(down[l]));
+    }
+    return e;
+}
+
+// 1 - q/(a (a + 1)) (1 - q/((a + 2)(a + 3)) (1 - ...)), written out: cos(r) for q = r^2 and a = 1, sin(r)/r for a = 2
+template <class T, int a>
+INLINE Lanes<T> alternating(const Lanes<T>& q) {
+    if constexpr (a > 2 * Number<T>::turns)
+        return Lanes<T>::all(1);
+    else
+        return T(1) - q * (T(1) / (a * (a + 1))) * alternating<T, a + 2>(q);
+}
+
+// sin(x) and cos(x): x = n pi/2 + r with |r| <= pi/4, the series at r, and n says which of them it is, up to its sign
+template <class T>
+INLINE void sine_and_cosine(const Lanes<T>& x, Lanes<T>& sine, Lanes<T>& cosine) {
+    using N = Number<T>;
+    const Mask<T> near = (x >= -N::turning) & (x <= N::turning);
+    const Lanes<T> some = where(near, x, Lanes<T>::all(0));
+    const Lanes<T> shifted = some * T(0.63661977236758134) + N::rounds;  // n in its last bits
+    const Lanes<T> n = shifted - N::rounds;
+    const Lanes<T> r = ((some - n * N::quarter[0]) - n * N::quarter[1]) - n * N::quarter[2], q = r * r;
+    const Lanes<T> s = r * alternating<T, 2>(q), c = alternating<T, 1>(q);
+    for (int k = 0; k < 2; ++k) {
+        const Bits<T> bits = reinterpret_cast<const Bits<T>&>(shifted.p[k]);
+        const Bits<T> odd = (bits & 1) == 1, turned = (bits & 2) == 2, turns = ((bits + 1) & 2) == 2;
+        const Register<T> first = odd ? c.p[k] : s.p[k], second = odd ? s.p[k] : c.p[k];
+        sine.p[k] = turned ? -first : first;
+        cosine.p[k] = turns ? -second : second;
+    }
+    if (__builtin_expect((~near).any(), 0))
+        for (Index l = 0; l < TILE<T>; ++l)
+            if (!near[l]) sine.set(l, std::sin(x[l])), cosine.set(l, std::cos(x[l]));
+}
+
 template <class T>
 INLINE Lanes<T> lanewise_dot(const Lanes<T>* a, const Lanes<T>* b, Index n) {
     Lanes<T> sum = Lanes<T>::all(0);
@@ -195,130 +243,5 @@ class Memory {
   private:
     T* data_;
 };
-
-// --- profiles: g(r) = h(r - t) and its derivative
-
-template <class T>
-struct Profile {
-    int kind;
-    T b, t;  // of the shifted ReLU; the shift
-
-    bool does_nothing() const { return kind == NOTHING; }
-
-    // g at norms, and g' with it where that is asked for
-    template <bool with_slope>
-    INLINE void evaluate(const Lanes<T>& r, Lanes<T>& g, Lanes<T>& slope) const {
-        const Lanes<T> x = r - t, none = Lanes<T>::all(0), one = Lanes<T>::all(1);
-        switch (kind) {
-            case STEP_RELU:
-                g = where(x >= T(1), x, none);
-                if (with_slope) slope = where(x >= T(1), one, none);
-                return;
-            case SQUASH: {
-                const T most = std::sqrt(std::numeric_limits<T>::max()) / 2;
-                const Lanes<T> up = where(x > most, Lanes<T>::all(most), x), c = where(up < -most, Lanes<T>::all(-most), up);
-                const Lanes<T> q = c * c, p = q + T(1);
-                g = q / p;
-                if (with_slope) slope = T(2) * (c / p) / p;
-                return;
-            }
-            case SHIFTED_RELU:
-                g = where(x >= b, x - b, none);
-                if (with_slope) slope = where(x >= b, one, none);
-                return;
-            case SIGMOID: {
-                const Lanes<T> e = falling(x), share = one / (e + T(1));
-                g = where(x >= T(0), one, e) * share;
-                if (with_slope) slope = e * share * share;
-                return;
-            }
-            default:
-                g = x;
-                if (with_slope) slope = one;
-        }
-    }
-
-    // the gradient at v = 0: g'(0) if g(0) = 0, else 0
-    T slope_at_zero() const {
-        Lanes<T> g, slope;
-        evaluate<true>(Lanes<T>::all(0), g, slope);
-        return g[0] == 0 && std::isfinite(slope[0]) ? slope[0] : T(0);
-    }
-
-  private:
-    INLINE static Lanes<T> falling(const Lanes<T>& x) {  // e^-|x|
-        const Lanes<T> down = where(x < T(0), x, -x);
-        const Mask<T> far = down < -Number<T>::far;
-        Lanes<T> e = exponential(where(far, Lanes<T>::all(-Number<T>::far), down));
-        if (__builtin_expect(far.any(), 0))
-            for (Index l = 0; l < TILE<T>; ++l)
-                if (far[l]) e.set(l, std::exp(down[l]));
-        return e;
-    }
-};
-
-template <class T>
-INLINE bool all_zero(const T* v, Index n, Index stride) {
-    for (Index i = 0; i < n; ++i)
-        if (v[i * stride] != 0) return false;
-    return true;
-}
-
-// What a rescaling does to the vectors of a tile: their norms r, the factors s = g(r)/r, and g'(r) where it is asked for.
-template <class T>
-struct Rescaling {
-    Lanes<T> r, s, slope;
-};
-
-// From squares of norms (of the first `count` lanes); s is 0 where a vector is exactly 0. Entry i of vector l is at
-// v[i * by_entry + l * by_vector].
-template <bool with_slope, class T>
-INLINE int factors(
-    const Lanes<T>& squares, Index count, const Profile<T>& profile, const T* v, Index n, Index by_entry, Index by_vector,
-    Rescaling<T>& to) {
-    const Lanes<T> r = square_root(squares);
-    const Mask<T> fine = (r >= Number<T>::low) & (r <= Number<T>::high);
-    const Lanes<T> safe = where(fine, r, Lanes<T>::all(1));
-    Lanes<T> g;
-    profile.template evaluate<with_slope>(safe, g, to.slope);
-    to.r = r;
-    to.s = where(fine, g / safe, Lanes<T>::all(0));
-    if (__builtin_expect(!(~fine).any(), 1)) return ORDINARY;
-    int found = ORDINARY;
-    for (Index l = 0; l < count; ++l)
-        if (!fine[l]) {
-            if (r[l] != 0 || !all_zero(v + l * by_vector, n, by_entry)) return EXTRAORDINARY;
-            found = SOME_ZERO;
-        }
-    return found;
-}
-
-// the same from norms that are known
-template <class T>
-INLINE Rescaling<T> at_norms(const Lanes<T>& r, const Profile<T>& profile) {
-    Rescaling<T> to{r, r, r};
-    const Lanes<T> safe = where(r == T(0), Lanes<T>::all(1), r);
-    Lanes<T> g;
-    profile.template evaluate<true>(safe, g, to.slope);
-    to.s = g / safe;
-    return to;
-}
-
-// What the gradient of g(r) v/r is made of, from <gy, v> of each vector: grad_v = first gy + second v, and g' <gy, v>/r.
-// At the origin, and for vectors of one entry, it is g' gy.
-template <class T>
-INLINE void gradient_factors(
-    const Lanes<T>& products, const Rescaling<T>& at, Index n, T at_zero, Lanes<T>& first, Lanes<T>& second,
-    Lanes<T>& along) {
-    const Mask<T> zero = at.r == T(0);
-    const Lanes<T> none = Lanes<T>::all(0), one = Lanes<T>::all(1), inverse = one / where(zero, one, at.r);
-    const Lanes<T> slope = where(zero, Lanes<T>::all(at_zero), at.slope), d = where(zero, none, products * inverse);
-    along = slope * d;
-    first = slope;
-    second = none;
-    if (n == 1) return;
-    first = where(zero, slope, at.s);
-    second = (slope - at.s) * d * inverse;
-}
 
 }  // namespace

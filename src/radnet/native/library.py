@@ -15,14 +15,14 @@ from pathlib import Path
 import torch
 
 #: what the functions of the library take; kernels.cpp has the same number
-ABI = 1
+ABI = 2
 NAME = "_kernels.so"
 
 _P, _I, _N, _D = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_double
 _CHAIN = [_N, _I, _P, _P, _I]
 _FUNCTIONS = {
-    "forward": (_I, [_P, _P, _P, _N, _N, _N, _I, _D, _D, _I]),
-    "backward": (None, [_P, _P, _P, _P, _P, _N, _N, _N, _I, _D, _D, _I]),
+    "forward": (_I, [_P, _P, _P, _N, _N, _N, _I, _D, _D, _P, _N, _I]),
+    "backward": (None, [_P, _P, _P, _P, _P, _N, _N, _N, _I, _D, _D, _P, _N, _I]),
     "chain": (_I, [_P, _P, *_CHAIN]),
     "chain_back": (_I, [_P, _P, _P, _P, _P, *_CHAIN]),
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "lanes.hpp"
+#include "profiles.hpp"
 
 namespace {
 
@@ -40,6 +41,38 @@ INLINE Index rows_together(Index n) {
 
 constexpr Index SHORT = 32;  // rows below are turned into lanes first: a sum over so few numbers is no loop worth having
 
+// A whole tile of rows of known length to lanes and back: written out, it is done by shuffling registers.
+template <Index n, class T>
+INLINE void tile_to_lanes(Lanes<T>* to, const T* from) {
+    T* out = reinterpret_cast<T*>(to);
+    for (Index i = 0; i < n; ++i)
+        for (Index l = 0; l < TILE<T>; ++l) out[i * TILE<T> + l] = from[l * n + i];
+}
+
+template <Index n, class T>
+INLINE void tile_from_lanes(T* to, const Lanes<T>* from) {
+    const T* in = reinterpret_cast<const T*>(from);
+    for (Index l = 0; l < TILE<T>; ++l)
+        for (Index i = 0; i < n; ++i) to[l * n + i] = in[i * TILE<T> + l];
+}
+
+// small blocks are what these are for
+template <class T>
+INLINE void short_to_lanes(Lanes<T>* to, const T* from, Index n, Index rows) {
+    if (rows == TILE<T> && n == 2) return tile_to_lanes<2, T>(to, from);
+    if (rows == TILE<T> && n == 3) return tile_to_lanes<3, T>(to, from);
+    if (rows == TILE<T> && n == 4) return tile_to_lanes<4, T>(to, from);
+    to_lanes<T>(to, from, n, rows);
+}
+
+template <class T>
+INLINE void short_from_lanes(T* to, const Lanes<T>* from, Index n, Index rows) {
+    if (rows == TILE<T> && n == 2) return tile_from_lanes<2, T>(to, from);
+    if (rows == TILE<T> && n == 3) return tile_from_lanes<3, T>(to, from);
+    if (rows == TILE<T> && n == 4) return tile_from_lanes<4, T>(to, from);
+    from_lanes<T>(to, from, n, rows);
+}
+
 // the same for short rows
 template <class T>
 INLINE int short_rows_forward(const T* v, T* y, T* r, Index begin, Index end, Index n, const Profile<T>& profile) {
@@ -49,12 +82,13 @@ INLINE int short_rows_forward(const T* v, T* y, T* r, Index begin, Index end, In
         const T* rows = v + begin * n;
         Lanes<T> a[SHORT];
         Rescaling<T> at;
-        to_lanes<T>(a, rows, n, count);
-        const int seen = factors<false>(lanewise_dot<T>(a, a, n), count, profile, rows, n, 1, n, at);
+        short_to_lanes<T>(a, rows, n, count);
+        const Lanes<T> t = profile.shifts_from(begin);
+        const int seen = factors<false>(lanewise_dot<T>(a, a, n), count, profile, t, {rows, n, 1, n}, at);
         if (seen == EXTRAORDINARY) return EXTRAORDINARY;
         if (seen == SOME_ZERO) found = SOME_ZERO;
         scaled<T>(a, a, n, at.s);
-        from_lanes<T>(y + begin * n, a, n, count);
+        short_from_lanes<T>(y + begin * n, a, n, count);
         for (Index l = 0; l < (r ? count : 0); ++l) r[begin + l] = at.r[l];
     }
     return found;
@@ -63,16 +97,16 @@ INLINE int short_rows_forward(const T* v, T* y, T* r, Index begin, Index end, In
 template <class T>
 INLINE void short_rows_backward(
     const T* v, const T* r, const T* gy, T* gv, T* gt, Index begin, Index end, Index n, const Profile<T>& profile) {
-    const T at_zero = profile.slope_at_zero();
     for (; begin < end; begin += TILE<T>) {
         const Index count = std::min(TILE<T>, end - begin);
         Lanes<T> a[SHORT], g[SHORT], norms = Lanes<T>::all(0), first, second, along;
-        to_lanes<T>(a, v + begin * n, n, count);
-        to_lanes<T>(g, gy + begin * n, n, count);
+        short_to_lanes<T>(a, v + begin * n, n, count);
+        short_to_lanes<T>(g, gy + begin * n, n, count);
         for (Index l = 0; l < count; ++l) norms.set(l, r[begin + l]);
-        gradient_factors<T>(lanewise_dot<T>(a, g, n), at_norms(norms, profile), n, at_zero, first, second, along);
+        const Lanes<T> t = profile.shifts_from(begin), products = lanewise_dot<T>(a, g, n);
+        gradient_factors<T>(products, at_norms(norms, profile, t), n, profile, t, first, second, along);
         for (Index i = 0; i < n; ++i) g[i] = first * g[i] + second * a[i];
-        from_lanes<T>(gv + begin * n, g, n, count);
+        short_from_lanes<T>(gv + begin * n, g, n, count);
         for (Index l = 0; l < (gt ? count : 0); ++l) gt[begin + l] = along[l];
     }
 }
@@ -87,7 +121,7 @@ INLINE int rows_forward(const T* v, T* y, T* r, Index begin, Index end, Index n,
         Lanes<T> squares = Lanes<T>::all(1);
         Rescaling<T> at;
         for (Index l = 0; l < count; ++l) squares.set(l, T(dot(rows + l * n, rows + l * n, n)));
-        const int seen = factors<false>(squares, count, profile, rows, n, 1, n, at);
+        const int seen = factors<false>(squares, count, profile, profile.shifts_from(begin), {rows, n, 1, n}, at);
         if (seen == EXTRAORDINARY) return EXTRAORDINARY;
         if (seen == SOME_ZERO) found = SOME_ZERO;
         for (Index l = 0; l < count; ++l) {
@@ -104,7 +138,6 @@ template <class T>
 INLINE void rows_backward(
     const T* v, const T* r, const T* gy, T* gv, T* gt, Index begin, Index end, Index n, const Profile<T>& profile) {
     if (n < SHORT && end - begin > 1) return short_rows_backward(v, r, gy, gv, gt, begin, end, n, profile);
-    const T at_zero = profile.slope_at_zero();
     for (Index count; begin < end; begin += count) {
         count = std::min(rows_together<T>(n), end - begin);
         Lanes<T> products = Lanes<T>::all(0), norms = products, first, second, along;
@@ -112,7 +145,8 @@ INLINE void rows_backward(
             norms.set(l, r[begin + l]);
             products.set(l, T(dot(v + (begin + l) * n, gy + (begin + l) * n, n)));
         }
-        gradient_factors<T>(products, at_norms(norms, profile), n, at_zero, first, second, along);
+        const Lanes<T> t = profile.shifts_from(begin);
+        gradient_factors<T>(products, at_norms(norms, profile, t), n, profile, t, first, second, along);
         for (Index l = 0; l < count; ++l) {
             const T* __restrict a = v + (begin + l) * n;
             const T* __restrict g = gy + (begin + l) * n;
@@ -124,7 +158,7 @@ INLINE void rows_backward(
     }
 }
 
-// --- columns: vectors side by side, so entry i of the next one is beside entry i of this one
+// --- columns: vectors side by side, so entry i of the next one is beside entry i of this one; they have one shift
 
 constexpr Index WIDTH = 512;  // columns that are worked on together
 
@@ -133,11 +167,12 @@ INLINE int columns_forward(const T* v, T* y, T* r, Index count, Index n, Index i
     alignas(64) T squares[WIDTH] = {}, s[WIDTH];
     for (Index i = 0; i < n; ++i)
         for (Index j = 0; j < count; ++j) squares[j] += v[i * inner + j] * v[i * inner + j];
+    const Lanes<T> t = Lanes<T>::all(profile.t);
     int found = ORDINARY;
     for (Index j = 0; j < count; j += TILE<T>) {
         const Index lanes = std::min(TILE<T>, count - j);
         Rescaling<T> at;
-        const int seen = factors<false>(load<T>(squares + j), lanes, profile, v + j, n, inner, 1, at);
+        const int seen = factors<false>(load<T>(squares + j), lanes, profile, t, {v + j, n, inner, 1}, at);
         if (seen == EXTRAORDINARY) return EXTRAORDINARY;
         if (seen == SOME_ZERO) found = SOME_ZERO;
         store<T>(s + j, at.s);
@@ -157,12 +192,13 @@ INLINE void columns_backward(
     alignas(64) T products[WIDTH] = {}, s[WIDTH], c[WIDTH];
     for (Index i = 0; i < n; ++i)
         for (Index j = 0; j < count; ++j) products[j] += v[i * inner + j] * gy[i * inner + j];
-    const T at_zero = profile.slope_at_zero();
+    const Lanes<T> t = Lanes<T>::all(profile.t);
     for (Index j = 0; j < count; j += TILE<T>) {
         const Index lanes = std::min(TILE<T>, count - j);
         Lanes<T> norms = Lanes<T>::all(0), first, second, along;
         for (Index l = 0; l < lanes; ++l) norms.set(l, r[j + l]);
-        gradient_factors<T>(load<T>(products + j), at_norms(norms, profile), n, at_zero, first, second, along);
+        const Lanes<T> found = load<T>(products + j);
+        gradient_factors<T>(found, at_norms(norms, profile, t), n, profile, t, first, second, along);
         store<T>(s + j, first);
         store<T>(c + j, second);
         for (Index l = 0; l < (gt ? lanes : 0); ++l) gt[j + l] = along[l];
