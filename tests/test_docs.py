@@ -10,6 +10,7 @@ import pytest
 import radnet
 from dotted import find
 from places import ROOT
+from radnet.cli import app
 
 MAP = ROOT / "docs" / "paper-map.md"
 
@@ -19,6 +20,12 @@ pytestmark = pytest.mark.skipif(not MAP.exists(), reason="the docs are not part 
 STATEMENTS = (
     "`eq:ptwise-act`", "`eq:radial-intro`", "`fig:ptwise-vs-radial`", "`sec:rad-nns`", "`ex:radialact`",
     "`eqn:step-relu`", "`fig:radial_act`", "partial feedforward functions", "remark without biases",
+    "`sec:UA`", "`subsec:asymp-lin-approx`", "footnote on $N(f,K,\\varepsilon)$", "`thm:UA-asymp-lin`",
+    "universality corollary", "`fig:UA-asymp-lin`", "`subsec:bdd-width-approx`", "`thm:UA-n+m+1`",
+    "`app:UA-notation`", "`lem:def-N`", "`lem:def-M`", "`def:NM`", "`thm:bound-N`",
+    "note on differentiable functions", "`app:asymp-lin`", "`def:asymp-lin-alt`",
+    "remark on asymptotically linear functions", "`lem:ST`", "`prop:FN`", "`app:UA-n+m+1`", "`thm:UA-n+1`",
+    "`thm:UA-bd=n-app`", "`lem:Gi`", "`lem:Hi`", "lemma on $H_M G_M$",
     "`subsec:paramspace`", "reduced widths", "`subsec:mod-comp`", "`thm:mod-comp`", "`alg:QR-mod-comp`",
     "example (1, 8, 16, 8, 1)", "`fig:dim_red`", "`subsec:qr`", "`prop:QR-gen`", "`prop:QR`", "QR remark 1",
     "QR remark 2", "QR remark 3", "QR remark 4", "`lem:radial-basics` 1", "`lem:radial-basics` 2",
@@ -31,12 +38,6 @@ STATEMENTS = (
     "`sec:exp`", "`app:exp`", "`subsec:implementation`", "experiment 1", "experiment 2", "experiment 3",
     "experiment 4, training", "experiment 4, test", "experiment 4, what explains it", "`fig:noisy-threes`, left",
     "`fig:noisy-threes`, right", "`sec:conclusions`, stability", "`sec:conclusions`, applications",
-    "`sec:UA`", "`subsec:asymp-lin-approx`", "footnote on $N(f,K,\\varepsilon)$", "`thm:UA-asymp-lin`",
-    "universality corollary", "`fig:UA-asymp-lin`", "`subsec:bdd-width-approx`", "`thm:UA-n+m+1`",
-    "`app:UA-notation`", "`lem:def-N`", "`lem:def-M`", "`def:NM`", "`thm:bound-N`",
-    "note on differentiable functions", "`app:asymp-lin`", "`def:asymp-lin-alt`",
-    "remark on asymptotically linear functions", "`lem:ST`", "`prop:FN`", "`app:UA-n+m+1`", "`thm:UA-n+1`",
-    "`thm:UA-bd=n-app`", "`lem:Gi`", "`lem:Hi`", "lemma on $H_M G_M$",
     "`app:rbfns`", "RBF network, single layer", "RBF network, constrained", "RBF network, constrained multilayer",
     "RBF proposition 1", "RBF proposition 2", "RBF conclusions",
 )  # fmt: skip
@@ -44,7 +45,8 @@ STATEMENTS = (
 
 def rows():
     lines = [line for line in MAP.read_text().splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+    return [row for row in cells if row[0] not in ("in print", "---")]
 
 
 def names_in(path):
@@ -100,6 +102,12 @@ def test_the_readme_quotes_commands_that_exist():
     assert set(re.findall(r"(?:^|`)make ([a-z]+)", readme, flags=re.M)) <= targets
     assert readme.index("make reproduce") < 900
     assert readme.index("make test") < 900
+
+
+def test_every_command_stands_on_the_page_of_commands():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    named = re.findall(r"^\| `radnet (\w+)` \|", page, flags=re.MULTILINE)
+    assert sorted(named) == sorted(command.callback.__name__ for command in app.registered_commands)
 
 
 def test_submodules_are_found_through_the_package_and_torch_waits():

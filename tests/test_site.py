@@ -108,6 +108,16 @@ def test_properties_are_described_by_sentences(site):
         assert ">Type<span" not in page.read_text(encoding="utf-8"), page.name
 
 
+def test_a_statement_of_the_paper_leads_to_its_code(site):
+    text = (site / "paper-map.html").read_text(encoding="utf-8")
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", text, flags=re.DOTALL)
+    (theorem_4,) = (row for row in rows if ">Theorem 4<" in row)
+    (href,) = re.findall(r'href="(api/approximation\.html#[^"]+)"', theorem_4)
+    assert href.endswith("width_n_plus_m_plus_1.build")
+    linked = [row for row in rows if 'href="api/' in row or 'href="_modules/' in row]
+    assert len(linked) > 0.6 * len(rows)
+
+
 def test_every_example_has_its_output_its_source_and_a_notebook_that_runs(site, tmp_path):
     for path in (ROOT / "examples").glob("*.py"):
         text = (site / "gallery" / f"{path.stem}.html").read_text(encoding="utf-8")

@@ -115,6 +115,8 @@ def page(name: str, source: str, printed: str, drawn: str | None) -> str:
     """The page of one example."""
     picture = "" if drawn is None else _drawing(name, drawn) + "\n\n"
     what = "\n\n".join(about(source)).strip()
+    if "faster" in printed:
+        what += "\n\nTimes are those of the machine that built this page, once, and busy; [measured ones](../speed.md)."
     return (
         f"# {title(name)}\n\n{what}\n\n{picture}"
         f"`python examples/{name}.py` prints\n\n```text\n{printed.strip()}\n```\n\n"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +29,13 @@ def naive_squash(v: Tensor) -> Tensor:
     return v * ((r * r / (r * r + 1)) / r)
 
 
-def relu_network(widths: Sequence[int]) -> nn.Sequential:
-    """The ReLU network of these widths.
+def relu_network(widths: Sequence[int], activation: Callable[[], nn.Module] = nn.ReLU) -> nn.Sequential:
+    """The ReLU network of these widths, or one with another pointwise activation.
 
     >>> len(relu_network((2, 3, 1)))
     3
     """
-    layers = [part for a, b in itertools.pairwise(widths) for part in (nn.Linear(a, b), nn.ReLU())]
+    layers = [part for a, b in itertools.pairwise(widths) for part in (nn.Linear(a, b), activation())]
     return nn.Sequential(*layers[:-1])
 
 

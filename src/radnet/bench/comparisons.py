@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..activations import Squash, StepReLU
 from ..compression import compress
 from ..compression.chain import qr_compress
+from ..models import BlockRadialMLP
 from ..network import RadNet
 from ..training import mse
 from ..widths import count_parameters, reduced_widths
@@ -26,7 +27,7 @@ EXPERIMENT_3 = (2, 16, 64, 128, 16, 2)
 #: runs that are radnet's
 OURS = frozenset(
     {
-        *("squash", "no row is 0", "half are", "radial", "wide radial, compressed", "compressed"),
+        *("squash", "no row is 0", "half are", "radial", "wide radial, compressed", "compressed", "blocks"),
         *("reduced", "full", "reduced, compiled", "compress", "without certificate"),
     }
 )
@@ -117,6 +118,17 @@ def _networks(rows: int) -> dict[str, Run]:
         "ReLU": relu_network(SMALL),
         "wide radial, compressed": compress(RadNet(WIDE, "squash")).network,
         "wide ReLU": relu_network(WIDE),
+    }
+    return {name: _without_gradient(net, x) for name, net in networks.items()}
+
+
+def _blocks(rows: int) -> dict[str, Run]:
+    """What is trained by default, (8, 16 blocks of 3, 16 blocks of 3, 1), beside pointwise networks of its widths."""
+    x, widths = torch.randn(rows, 8), (8, 48, 48, 1)
+    networks: dict[str, nn.Module] = {
+        "blocks": BlockRadialMLP(8, [(16, 3), (16, 3)], 1),
+        "ReLU": relu_network(widths),
+        "GELU": relu_network(widths, nn.GELU),
     }
     return {name: _without_gradient(net, x) for name, net in networks.items()}
 
@@ -232,6 +244,13 @@ def _without_gradients() -> tuple[Comparison, ...]:
                 rounds=500, warmup=50,
             )
             for rows, gain in ((1, 2), (256, 10))
+        ),
+        *(
+            Comparison(
+                f"BlockRadialMLP of (8, 16 x 3, 16 x 3, 1), batch {rows}", "ReLU", partial(_blocks, rows),
+                rounds=500, warmup=50,
+            )
+            for rows in (1, 256)
         ),
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from .batches import Loss
 
 
 def mse(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """``F.mse_loss(model(x), y)``, the same function; for a small `RadNet` twice as fast.
+    """``F.mse_loss(model(x), y)``, the same function; faster for a small `RadNet`.
 
     A compiled kernel takes a few samples at a time through the layers and back, so loss and gradients come from one
     pass. Any other model, and a network with a part that the kernel does not know, is evaluated first.
