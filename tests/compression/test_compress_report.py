@@ -143,6 +143,8 @@ def test_a_certificate_reads_like_this():
     ]
     assert not worse.lossless
     assert not certificate(failures=("output differs at one row",)).lossless
+    text = str(certificate(failures=tuple("abcde")))
+    assert [line.strip() for line in text.splitlines() if len(line.strip()) == 1] == ["a", "b", "c"]
     nothing = certificate(rows_judged=0)
     assert not nothing.lossless
     assert str(nothing).startswith(

@@ -894,3 +894,15 @@ def test_where_a_coordinate_may_overflow_no_constant_is_kept_in_one(dtype, expec
     c = radnet.compress(model.to(dtype), normal(8, 2).to(dtype))
     assert c.network[0].out_features == expected
     assert c.certificate.lossless
+
+
+def test_a_space_in_which_nothing_stands_keeps_one_entry():
+    """Of no width at all there is no layer."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 16), radnet.Squash(), nn.Linear(16, 2))
+    with torch.no_grad():
+        for p in model[0].parameters():
+            p.zero_()
+    c = compressed(model, normal(8, 3))
+    assert c.network[0].out_features == 1
+    assert c.certificate.lossless
