@@ -68,7 +68,8 @@ def text(entries: Sequence[Entry], settings: Settings) -> str:
     lines = []
     for name, part in halves(entries).items():
         lines += ["", f"## The half that was {name}", "", *_standing(part), "", *_errors(part), "", *_on_width(part)]
-    lines += ["", "## What ships", "", _said_of_lossless(entries), "", "## The data", "", *_data(entries)]
+    lines += ["", "## What ships", "", _said_of_lossless(entries), "", "## The contestants", "", *_contestants()]
+    lines += ["", "## The data", "", *_data(entries)]
     return "\n".join([_said_of_settings(settings), *lines]) + "\n"
 
 
@@ -118,7 +119,8 @@ def _standing(part: Sequence[Entry]) -> list[str]:
 def _errors(part: Sequence[Entry]) -> list[str]:
     """A row for each data set: the mean error of each contestant, the smallest of a network in bold."""
     scores = scores_of(part)
-    lines = ["| error | " + " | ".join(CONTESTANTS) + " |", "|---|" + "---|" * len(CONTESTANTS)]
+    lines = ["Bold is the smallest error of a network.", ""]
+    lines += ["| error | " + " | ".join(CONTESTANTS) + " |", "|---|" + "---|" * len(CONTESTANTS)]
     for data in sorted(scores):
         means = {name: statistics.fmean(values) for name, values in scores[data].items()}
         best = min(means[network.name] for network in NETWORKS)
@@ -159,9 +161,15 @@ def _said_of_lossless(entries: Sequence[Entry]) -> str:
     found = _lossless(entries)
     return (
         f"Every radial network is compressed before it ships, on rows it was trained on: {found['lossless']} of "
-        f"{found['compressed']} are lossless, those of {found['smaller']} of the contests became smaller, "
+        f"{found['compressed']} are lossless, in {found['smaller']} of the contests they became smaller, "
         f"{counted(found['changed'], 'prediction')} on test rows changed. Errors and times are of what ships."
     )
+
+
+def _contestants() -> list[str]:
+    lines = ["| contestant | what it is | ranked |", "|---|---|---|"]
+    lines += [f"| {c.name} | {c.about} | {'yes' if c.name in RANKED else 'no'} |" for c in CONTESTANTS.values()]
+    return lines
 
 
 def _data(entries: Sequence[Entry]) -> list[str]:
