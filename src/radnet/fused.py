@@ -77,16 +77,21 @@ def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor, most: 
     for layer, rho in zip(layers._modules.values(), rescalings._modules.values(), strict=True):
         if type(layer) is not nn.Linear or type(rho) not in _BUILT_IN or not is_itself(layer) or not is_itself(rho):
             return None
-        W, b = layer._parameters.get("weight"), layer._parameters.get("bias")
         rho = cast("RadialActivation", rho)
-        formula, shift = rho._formula() if rho.scale is None else None, _shift(rho)
-        if W is None or (b is None and layer.bias is not None) or (shift is None and rho.shift is not None):
+        own, its = layer._parameters, rho._parameters
+        shifts = its if "shift" in its else rho._buffers
+        W = own.get("weight")
+        if W is None or "bias" not in own or "shift" not in shifts:
             return None  # they are no parameters any more
-        if formula is None or rho.blocks is not None or rho.dim != -1 or not _fits(W, b, shift, n, dtype):
+        b, shift = own["bias"], shifts["shift"]
+        formula = rho._formula()
+        if formula is None or rho.blocks is not None or rho.dim != -1 or its.get("scale", rho) is not None:
             return None
-        n, numbers = W.shape[0], numbers + W.numel()
-        if numbers > most or n > widest:
+        out = _outputs(W, b, shift, n, dtype)
+        numbers += n * out
+        if not out or numbers > most or out > widest:
             return None
+        n = out
         found.append(Link(W, b, rho, formula, shift))
     return found
 
@@ -94,11 +99,6 @@ def links_of(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor, most: 
 def _parameters(links: Iterable[Link]) -> list[Tensor]:
     """W, b and t of each layer, as many of them as it has: the order of gradients too."""
     return [p for link in links for p in (link.W, link.b, link.shift) if p is not None]
-
-
-def _shift(rho: nn.Module) -> Tensor | None:
-    """``rho.shift``, without the long way that attributes of modules go."""
-    return rho._parameters.get("shift", rho._buffers.get("shift"))
 
 
 def is_itself(m: nn.Module) -> bool:
@@ -112,45 +112,53 @@ def is_itself(m: nn.Module) -> bool:
     )
 
 
-def _fits(W: Tensor, b: Tensor | None, shift: Tensor | None, n: int, dtype: torch.dtype) -> bool:
-    """Whether a layer takes n numbers of this dtype and lies as it should; what the kernel reads is all there."""
-    return (
-        W.dtype == dtype
-        and W.ndim == 2
-        and W.shape[1] == n
-        and lies_plainly(W)
-        and (b is None or (b.dtype == dtype and b.shape == W.shape[:1] and lies_plainly(b)))
-        and (shift is None or (shift.numel() == 1 and shift.is_cpu))
-    )
+def _outputs(W: Tensor, b: Tensor | None, shift: Tensor | None, n: int, dtype: torch.dtype) -> int:
+    """How many numbers a layer gives; 0 if it does not take n of this dtype, or does not lie as the kernel reads it."""
+    if W.dtype is not dtype or W.ndim != 2 or not lies_plainly(W):
+        return 0
+    out, takes = W.shape
+    if takes != n:
+        return 0
+    if b is not None and (b.dtype is not dtype or b.ndim != 1 or b.shape[0] != out or not lies_plainly(b)):
+        return 0
+    return out if shift is None or (shift.numel() == 1 and shift.is_cpu) else 0
 
 
 def _fit_together(links: Iterable[Link], x: Tensor) -> bool:
     """Whether inputs and layers are what the kernel expects, sizes included."""
     n = x.shape[-1]
     for link in links:
-        if not _fits(link.W, link.b, link.shift, n, x.dtype):
+        n = _outputs(link.W, link.b, link.shift, n, x.dtype)
+        if not n:
             return False
-        n = link.W.shape[0]
     return lies_plainly(x)
 
 
-def _given(links: Iterable[Link]) -> tuple[array[int], array[float]] | None:
-    """The layers as the kernel takes them: sizes, addresses and kinds; the numbers of the profiles."""
+class _Given(NamedTuple):
+    """The layers as the kernel takes them: sizes, addresses and kinds; the numbers of the profiles. And all weights."""
+
+    sizes: array[int]
+    numbers: array[float]
+    weights: int
+
+    def work(self, rows: int) -> int:
+        """About how many numbers a pass makes, counted as those of an activation: a product costs a tenth of one."""
+        return rows * self.weights // 10
+
+
+def _given(links: Iterable[Link]) -> _Given | None:
     sizes: list[int] = []
     numbers: list[float] = []
+    weights = 0
     for W, b, _, (kind, of_profile), shift in links:
-        at, bias = address(W), 0 if b is None else address(b)
+        at, bias = W.data_ptr(), 0 if b is None else b.data_ptr()
         if not at or (b is not None and not bias):
             return None
         out, n = W.shape
+        weights += out * n
         sizes += n, out, at, bias, NOTHING if kind == IDENTITY and shift is None else kind
         numbers += of_profile, 0.0 if shift is None else shift.item()
-    return array("q", sizes), array("d", numbers)
-
-
-def _work(rows: int, sizes: array[int]) -> int:
-    """About how many numbers a pass makes, counted as those of an activation are: a product costs a tenth of one."""
-    return rows * sum(a * b for a, b in zip(sizes[::5], sizes[1::5], strict=True)) // 10
+    return _Given(array("q", sizes), array("d", numbers), weights)
 
 
 def _value(links: Sequence[Link], x: Tensor) -> Tensor | None:
@@ -158,12 +166,11 @@ def _value(links: Sequence[Link], x: Tensor) -> Tensor | None:
     n, out = x.shape[-1], links[-1].W.shape[0]
     if given is None or not source or not n * out:
         return None
-    sizes, numbers = given
     rows = x.numel() // n
-    y = x.new_empty((*x.shape[:-1], out))
+    y = torch.empty((*x.shape[:-1], out), dtype=x.dtype)
     norms = _FORWARD[x.dtype](
-        source, y.data_ptr(), rows, len(links), sizes.buffer_info()[0], numbers.buffer_info()[0],
-        threads_for(_work(rows, sizes)),
+        source, y.data_ptr(), rows, len(links), given.sizes.buffer_info()[0], given.numbers.buffer_info()[0],
+        threads_for(given.work(rows)),
     )  # fmt: skip
     return y if norms else None
 
@@ -186,14 +193,13 @@ def _gradients(
     given, source, comes = _given(links), address(x), address(gy)
     if given is None or not source or not comes or not lies_plainly(gy) or is_watched():
         return None
-    sizes, numbers = given
     rows = x.numel() // x.shape[-1]
     gx = torch.empty_like(x) if of_inputs else None
     flat = x.new_empty(sum(W.numel() + W.shape[0] + 1 for W, *_ in links))
     norms = _BACKWARD[x.dtype](
         source, comes, None if gx is None else gx.data_ptr(), flat.data_ptr(),
-        None if loss is None else loss.buffer_info()[0], rows, len(links), sizes.buffer_info()[0],
-        numbers.buffer_info()[0], threads_for(2 * _work(rows, sizes)),
+        None if loss is None else loss.buffer_info()[0], rows, len(links), given.sizes.buffer_info()[0],
+        given.numbers.buffer_info()[0], threads_for(2 * given.work(rows)),
     )  # fmt: skip
     if not norms:
         return None

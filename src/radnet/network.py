@@ -184,7 +184,7 @@ class RadNet(notebook.Drawn, nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """``F(x) = F_L(x)``; x of shape (..., n_0)."""
         self._check_input(x)
-        at_once = fused.forward(self.layers, self.rescalings, x) if isinstance(x, Tensor) else None
+        at_once = fused.forward(self._part("layers"), self._part("rescalings"), x) if isinstance(x, Tensor) else None
         if at_once is not None:
             return at_once
         for layer, rho in zip(self.layers, self.rescalings, strict=True):
@@ -203,18 +203,21 @@ class RadNet(notebook.Drawn, nn.Module):
             F.append(rho(layer(F[-1])))
         return F
 
+    def _part(self, name: str) -> nn.ModuleList:
+        """``self.layers`` or ``self.rescalings``, without the long way that attributes of modules go."""
+        return cast("nn.ModuleList", self._modules[name])
+
     def _check_input(self, x: Tensor) -> None:
-        first = self.layers._modules["0"]
-        plain = (
-            type(x) is Tensor and type(first) is nn.Linear and not is_traced()
-        )  # then what is looked at below, in short
-        if plain and x.dtype == first.weight.dtype and x.ndim and x.shape[-1] == first.in_features:
-            return
+        first = self._part("layers")._modules["0"]
+        if type(x) is Tensor and type(first) is nn.Linear and not is_traced():  # what is looked at below, in short
+            weight = first._parameters.get("weight")
+            if weight is not None and x.dtype == weight.dtype and x.ndim and x.shape[-1] == first.in_features:
+                return
         lazy = isinstance(self.layers[0], LazyModuleMixin)
         if (lazy and isinstance(x, Tensor)) or isinstance(x, Proxy):  # this call gives it its shape; torch.fx traces
             return
-        weight: object = None if lazy else self._linears()[0].weight  # of a quantised layer, a method
-        check_features(x, "RadNet", self.widths[0], weight.dtype if isinstance(weight, Tensor) else None)
+        W: object = None if lazy else self._linears()[0].weight  # of a quantised layer, a method
+        check_features(x, "RadNet", self.widths[0], W.dtype if isinstance(W, Tensor) else None)
 
     def extra_repr(self) -> str:
         """Widths and parameter count."""

@@ -14,21 +14,40 @@ namespace {
 
 // --- rows: a vector is contiguous
 
-constexpr Index LANES = 32, STRETCH = 1024;  // numbers added up side by side; and in a row before they are added in double
+constexpr Index STRETCH = 1024;  // so many numbers in a row are added up before they are added in double
 
+// the product of what stands at two places in a row, as many numbers as a register holds
+template <class T>
+INLINE Register<T> products(const T* a, const T* b) {
+    Register<T> x, y;
+    std::memcpy(&x, a, sizeof x);
+    std::memcpy(&y, b, sizeof y);
+    return x * y;
+}
+
+// four registers are added to in turns, so that one addition does not wait for the one before
 template <class T>
 INLINE double dot(const T* __restrict a, const T* __restrict b, Index n) {
+    constexpr Index W = TILE<T> / 2;
     double total = 0;
     for (Index start = 0; start < n; start += STRETCH) {
         const Index end = std::min(n, start + STRETCH);
-        T lanes[LANES] = {};
+        Register<T> s0{}, s1{}, s2{}, s3{};
         Index i = start;
-        for (; i + LANES <= end; i += LANES)
-            for (Index l = 0; l < LANES; ++l) lanes[l] += a[i + l] * b[i + l];
-        for (Index l = 0; i < end; ++i, ++l) lanes[l] += a[i] * b[i];
-        for (Index width = LANES / 2; width; width /= 2)
+        for (; i + 4 * W <= end; i += 4 * W) {
+            s0 += products(a + i, b + i);
+            s1 += products(a + i + W, b + i + W);
+            s2 += products(a + i + 2 * W, b + i + 2 * W);
+            s3 += products(a + i + 3 * W, b + i + 3 * W);
+        }
+        for (; i + W <= end; i += W) s0 += products(a + i, b + i);
+        const Register<T> sum = (s0 + s1) + (s2 + s3);
+        T lanes[W], rest = 0;
+        std::memcpy(lanes, &sum, sizeof lanes);
+        for (; i < end; ++i) rest += a[i] * b[i];
+        for (Index width = W / 2; width; width /= 2)
             for (Index l = 0; l < width; ++l) lanes[l] += lanes[l + width];
-        total += lanes[0];
+        total += lanes[0] + rest;
     }
     return total;
 }
