@@ -49,6 +49,8 @@ def forward(layers: nn.ModuleList, rescalings: nn.ModuleList, x: Tensor) -> Tens
     """What the network gives, or None if it has to be run layer by layer."""
     if is_compiled(x) or x.dtype not in _FORWARD:
         return None
+    if not isinstance(layers, nn.Module) or not isinstance(rescalings, nn.Module):
+        return None  # a subclass has put something else in their place
     trained = torch.is_grad_enabled()
     alone = not trained and x.numel() == x.shape[-1] and torch.get_num_threads() > 1
     links = links_of(layers, rescalings, x, TRAINED if trained else math.inf if alone else FORWARD)

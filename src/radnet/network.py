@@ -205,10 +205,12 @@ class RadNet(notebook.Drawn, nn.Module):
 
     def _part(self, name: str) -> nn.ModuleList:
         """``self.layers`` or ``self.rescalings``, without the long way that attributes of modules go."""
-        return cast("nn.ModuleList", self._modules[name])
+        found = self._modules.get(name)
+        elsewhere = found is None or name in self.__dict__ or hasattr(type(self), name)
+        return cast("nn.ModuleList", getattr(self, name) if elsewhere else found)
 
     def _check_input(self, x: Tensor) -> None:
-        first = self._part("layers")._modules["0"]
+        first = getattr(self._part("layers"), "_modules", {}).get("0")
         if type(x) is Tensor and type(first) is nn.Linear and not is_traced():  # what is looked at below, in short
             weight = first._parameters.get("weight")
             if weight is not None and x.dtype == weight.dtype and x.ndim and x.shape[-1] == first.in_features:

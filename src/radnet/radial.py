@@ -75,16 +75,21 @@ class RadialActivation(nn.Module, abc.ABC):
     _closed: ClassVar[bool] = False  # whether h is a formula without parameters
     _bounded: ClassVar[bool] = False  # whether it is no larger than 1 + |r|
     _known: ClassVar[Formula | None] = None  # what the compiled kernels know it by
+    _defined: ClassVar[tuple[object, object]]  # profile and slope when the class was made
 
     def __init_subclass__(cls, *, closed: bool = False, bounded: bool = False, kind: int | None = None) -> None:
         super().__init_subclass__()
-        if {"profile", "slope"} & vars(cls).keys():
+        base = next(b for b in cls.__mro__[1:] if issubclass(b, RadialActivation))
+        other_profile, other_slope = (getattr(cls, name) is not getattr(base, name) for name in ("profile", "slope"))
+        if other_profile or other_slope:  # also where they come from a class beside
             cls._known = None if kind is None else Formula(kind)
-        if "profile" in vars(cls):
+        if other_profile:
             cls._closed = closed or bounded or kind is not None
             cls._bounded = bounded or kind is not None
-            for name in {"slope", "reach", "leanly"} - vars(cls).keys():  # a new profile has not the old derivative
-                setattr(cls, name, getattr(RadialActivation, name))
+            for name in ("slope", "reach", "leanly"):  # a new profile has not the old derivative
+                if getattr(cls, name) is getattr(base, name):
+                    setattr(cls, name, getattr(RadialActivation, name))
+        cls._defined = cls.profile, cls.slope
 
     def __init__(
         self,
@@ -132,7 +137,7 @@ class RadialActivation(nn.Module, abc.ABC):
 
     def forward(self, v: Tensor) -> Tensor:
         """Rescale each vector of ``v``."""
-        if not self._closed or not self._is_tensor(v):
+        if not self._closed or not self._is_tensor(v) or type(self).along is not RadialActivation.along:
             return self.along(v, self.dim)
         dim, formula = self.dim % v.ndim, self._formula()
         y = None if formula is None else self._at_once(v, formula, dim)
@@ -147,7 +152,9 @@ class RadialActivation(nn.Module, abc.ABC):
         """By one call of a kernel, where nobody wants a gradient, there is no scale, and blocks are of one size."""
         own, blocks = self._parameters, self.blocks
         given = own if "shift" in own else self._buffers
-        if "shift" not in given or own.get("scale", self) is not None or isinstance(blocks, tuple):
+        if "shift" not in given or own.get("scale", self) is not None:
+            return None
+        if blocks is not None and (not isinstance(blocks, int) or blocks < 1):
             return None
         shift = given["shift"]
         trained = v.requires_grad or (shift is not None and shift.requires_grad)
@@ -170,8 +177,9 @@ class RadialActivation(nn.Module, abc.ABC):
 
     def _formula(self) -> Formula | None:
         """By what the compiled kernels know the profile, unless this object has one of its own."""
-        own = self.__dict__
-        return None if "profile" in own or "slope" in own else self._known
+        own, cls = self.__dict__, type(self)
+        replaced = "profile" in own or "slope" in own or (cls.profile, cls.slope) != cls._defined
+        return None if replaced else self._known
 
     @property
     def _shifts(self) -> tuple[float, float]:

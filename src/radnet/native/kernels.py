@@ -45,6 +45,8 @@ IDENTITY, STEP_RELU, SQUASH, SHIFTED_RELU, SIGMOID, SIN, GAUSSIAN, TANH, SWISH =
 NOTHING = -1  # a layer without a rescaling
 #: below so many numbers a second thread costs more than it gives
 ALONE = 2**16
+#: fewer vectors side by side than this leave most of a register idle, which profiles from `SIN` on do not make up for
+ABREAST = 8
 
 _ORDINARY = (Tensor, nn.Parameter)
 #: True inside torch.func.grad, vmap, jvp and friends
@@ -121,7 +123,7 @@ def _shifts(shift: Tensor | float | None, v: Tensor, dim: int) -> _Shifts | None
     if type(shift) not in _ORDINARY or not shift.is_cpu:
         return None
     if shift.numel() == 1:
-        return _Shifts(shift.item())
+        return None if shift.is_complex() else _Shifts(shift.item())
     beside_blocks = dim > 0 and shift.ndim == v.ndim - dim + 1 and shift.numel() == shift.shape[0] == v.shape[dim - 1]
     return _in_turns(shift, v.dtype) if beside_blocks else None
 
@@ -130,6 +132,11 @@ def _in_turns(shift: Tensor, dtype: torch.dtype) -> _Shifts | None:
     """A shift for each block, if they lie one after the other."""
     source = address(shift) if shift.dtype == dtype and lies_plainly(shift) else 0
     return _Shifts(0.0, source, shift.numel()) if source else None
+
+
+def _is_thin(inner: int, formula: Formula) -> bool:
+    """Whether vectors lie so that PyTorch is as fast."""
+    return 1 < inner < ABREAST and formula.kind >= SIN
 
 
 def value(
@@ -152,13 +159,11 @@ def value(
         n //= blocks
     if not source or not numbers or n == 1:  # numbers are torch's business
         return None
-    t = _NONE
-    if shift is not None:
-        found = _in_turns(shift, v.dtype) if blocks and shift.ndim == 1 else _shifts(shift, v, dim)
-        if found is None or found.blocks not in (1, blocks):
-            return None
-        t = found
+    each = blocks is not None and shift is not None and shift.ndim == 1
+    t = _in_turns(shift, v.dtype) if each and shift is not None else _shifts(shift, v, 0)
     inner = 1 if last else math.prod(shape[dim + 1 :])
+    if t is None or (each and t.blocks != blocks) or _is_thin(inner, formula):
+        return None
     y = torch.empty_like(v)
     norms = function(
         source, y.data_ptr(), None, numbers // (n * inner), n, inner, kind, b, *t, threads_for(numbers)
@@ -176,6 +181,8 @@ def forward(v: Tensor, formula: Formula, shift: Tensor | float | None, dim: int,
     if t is None or not source or not numbers or n == 1:
         return None
     inner = 1 if dim == len(shape) - 1 else math.prod(shape[dim + 1 :])
+    if _is_thin(inner, formula):
+        return None
     y = torch.empty_like(v)
     r = v.new_empty((*shape[:dim], 1, *shape[dim + 1 :])) if keep else None
     norms = function(
@@ -198,6 +205,8 @@ def backward(
     t, source, given, numbers = _shifts(shift, v, dim), address(v), address(gy), v.numel()
     n, inner = v.shape[dim], math.prod(v.shape[dim + 1 :])
     if t is None or not source or not given or not numbers or n == 1 or not lies_plainly(gy):
+        return None
+    if _is_thin(inner, formula):
         return None
     gv, along = torch.empty_like(v), torch.empty_like(r)
     function(

@@ -21,7 +21,7 @@ namespace {
 using Index = std::int64_t;
 
 // What has to be known of a kind of numbers. So many `terms` of the series of exp, and `turns` of those of sin and cos, are
-// as good as its last bit. pi/2 is in three parts, of which the first two times a whole number are exact up to arguments of
+// as good as its last bit. pi/2 is in parts, of which all but the last times a whole number are exact up to arguments of
 // `turning`.
 template <class T>
 struct Number;
@@ -31,7 +31,7 @@ struct Number<float> {
     static constexpr float low = 0x1p-48f, high = 0x1p48f;  // ordinary norms, as rescaling.ordinary_range says
     static constexpr int mantissa = 23, bias = 127, terms = 7, turns = 5;
     static constexpr float rounds = 0x1.8p23f, ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f, far = 80, gone = 105;
-    static constexpr float quarter[] = {0x1.92p0f, 0x1.fb4p-12f, 0x1.4442d2p-24f}, turning = 2048;
+    static constexpr float quarter[] = {0x1.92p0f, 0x1.fb4p-12f, 0x1.444p-24f, 0x1.68c234p-39f}, turning = 2048;
 };
 template <>
 struct Number<double> {
@@ -183,7 +183,9 @@ INLINE void sine_and_cosine(const Lanes<T>& x, Lanes<T>& sine, Lanes<T>& cosine)
     const Lanes<T> some = where(near, x, Lanes<T>::all(0));
     const Lanes<T> shifted = some * T(0.63661977236758134) + N::rounds;  // n in its last bits
     const Lanes<T> n = shifted - N::rounds;
-    const Lanes<T> r = ((some - n * N::quarter[0]) - n * N::quarter[1]) - n * N::quarter[2], q = r * r;
+    Lanes<T> r = some;
+    for (T part : N::quarter) r = r - n * part;
+    const Lanes<T> q = r * r;
     const Lanes<T> s = r * alternating<T, 2>(q), c = alternating<T, 1>(q);
     for (int k = 0; k < 2; ++k) {
         const Bits<T> bits = reinterpret_cast<const Bits<T>&>(shifted.p[k]);

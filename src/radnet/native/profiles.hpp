@@ -225,7 +225,7 @@ INLINE void gradient_factors(
     second = none;
     if (n == 1) return;
     first = where(zero, slope, at.s);
-    second = (slope - at.s) * d * inverse;
+    second = where(zero, none, (slope - at.s) * d * inverse);
 }
 
 }  // namespace
