@@ -123,6 +123,17 @@ def test_every_block_has_a_shift_of_its_own(rows, blocks, size, kind, dtype, cal
         assert float((a.double() - b).abs().max()) <= 64 * eps * max(1.0, float(b.abs().max())) * rows
 
 
+@pytest.mark.parametrize("kind", ["sin", "swish", "step_relu"])
+def test_where_a_block_is_0_its_gradient_is_a_number_whatever_its_shift(kind):
+    rho = NAMES[kind](blocks=2, shift="per_block")
+    with torch.no_grad():
+        rho.shift[0] = -torch.inf
+    v = torch.tensor([[0.0, 0.0, 1.0, 2.0]] * 20, requires_grad=True)
+    (gradient,) = torch.autograd.grad(rho(v).sum(), v)
+    assert bool(gradient.isfinite().all())
+    assert not bool(gradient[:, :2].any())
+
+
 @compiled
 def test_channels_in_blocks_have_shifts_of_their_own_too(calls):
     rho = radnet.activations.RadialSin(blocks=4, shift="per_block", dim=1, dtype=torch.float64)
